@@ -1,0 +1,54 @@
+"""Learned MCMC with proposals that are their own inverse. Exact, whatever the network learned."""
+
+from involutive import targets
+from involutive._version import __version__
+from involutive.architectures import paper_network, swap_network
+from involutive.auxiliary import GaussianMixture, standard_normal
+from involutive.bijections import AdditiveCoupling, additive_cascade
+from involutive.classical import a_nice_mc, hmc, random_walk
+from involutive.errors import InputError
+from involutive.involutions import (
+    AbstractInvolution,
+    Conjugate,
+    FunctionBlock,
+    MatrixBlock,
+    PermutationBlock,
+    Sandwich,
+)
+from involutive.kernel import AbstractKernel, Cycle, Info, Kernel, Mixture, State
+from involutive.lattice import Lattice, lattice
+from involutive.sampling.draws import Draws
+from involutive.sampling.run import sample
+from involutive.targets import Target
+
+__all__ = [
+    "AbstractInvolution",
+    "AbstractKernel",
+    "AdditiveCoupling",
+    "Conjugate",
+    "Cycle",
+    "Draws",
+    "FunctionBlock",
+    "GaussianMixture",
+    "Info",
+    "InputError",
+    "Kernel",
+    "Lattice",
+    "MatrixBlock",
+    "Mixture",
+    "PermutationBlock",
+    "Sandwich",
+    "State",
+    "Target",
+    "__version__",
+    "a_nice_mc",
+    "additive_cascade",
+    "hmc",
+    "lattice",
+    "paper_network",
+    "random_walk",
+    "sample",
+    "standard_normal",
+    "swap_network",
+    "targets",
+]

@@ -1,0 +1,75 @@
+"""Laws Y of the auxiliary variable π: a standard normal, a learnable mixture, any FlowJAX law.
+
+FlowJAX's `AbstractDistribution` is the interface: `sample(key)` and `log_prob(v)` of one vector.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from flowjax.distributions import AbstractDistribution, StandardNormal
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+
+from involutive.errors import check, check_count
+
+
+def standard_normal(dim: int) -> StandardNormal:
+    """`N(0, I)` in `dim` dimensions, the auxiliary law of the paper's experiments."""
+    return StandardNormal((check_count("dim", dim),))
+
+
+class GaussianMixture(AbstractDistribution):
+    """`Σ_k w_k N(μ_k, (A_kᵀ A_k)⁻¹)`: a learnable auxiliary law.
+
+    A_k is lower triangular with diagonal `exp(log_diagonal_k)`, so every parameter value is a
+    valid law: the density needs `A_k (x - μ_k)`, a draw one triangular solve.
+    """
+
+    logits: Float[Array, " k"]
+    means: Float[Array, "k dim"]
+    log_diagonal: Float[Array, "k dim"]
+    lower: Float[Array, "k dim dim"]
+    shape: tuple[int, ...] = eqx.field(static=True)
+    cond_shape: None = eqx.field(static=True)
+
+    def __init__(self, weights: Array, means: Array, covariances: Array):
+        """Build from weights `(k,)`, means `(k, dim)` and covariances `(k, dim, dim)`."""
+        means = jnp.asarray(means, float)
+        check(means.ndim == 2, f"means must have shape (k, dim), got {means.shape}")
+        count, dim = means.shape
+        covariances = jnp.asarray(covariances, float)
+        check(
+            covariances.shape == (count, dim, dim),
+            f"covariances must have shape {(count, dim, dim)}, got {covariances.shape}",
+        )
+        factor = jnp.linalg.cholesky(covariances)
+        inverse = jax.vmap(
+            lambda low: jax.scipy.linalg.solve_triangular(low, jnp.eye(dim), lower=True)
+        )(factor)
+        self.logits = jnp.log(jnp.asarray(weights, float))
+        self.means = means
+        self.log_diagonal = jnp.log(jax.vmap(jnp.diagonal)(inverse))
+        self.lower = jnp.tril(inverse, -1)
+        self.shape, self.cond_shape = (dim,), None
+
+    def factors(self) -> Float[Array, "k dim dim"]:
+        """Return the triangular factors A_k of the precisions."""
+        return jnp.tril(self.lower, -1) + jax.vmap(jnp.diag)(jnp.exp(self.log_diagonal))
+
+    def log_components(self, x: Float[Array, " dim"]) -> Float[Array, " k"]:
+        """Return `log(w_k N(x; μ_k, ·))` for every component."""
+        white = jnp.einsum("kij,kj->ki", self.factors(), x[None, :] - self.means)
+        normal = -0.5 * jnp.sum(white**2, axis=1) + jnp.sum(self.log_diagonal, axis=1)
+        constant = 0.5 * self.shape[0] * jnp.log(2 * jnp.pi)
+        return jax.nn.log_softmax(self.logits) + normal - constant
+
+    def _log_prob(self, x, condition=None):
+        return logsumexp(self.log_components(x))
+
+    def _sample(self, key, condition=None):
+        key_component, key_noise = jr.split(key)
+        k = jr.categorical(key_component, self.logits)
+        factor = jnp.tril(self.lower[k], -1) + jnp.diag(jnp.exp(self.log_diagonal[k]))
+        noise = jr.normal(key_noise, self.shape)
+        return self.means[k] + jax.scipy.linalg.solve_triangular(factor, noise, lower=True)

@@ -1,0 +1,23 @@
+"""What a user can fix is an `InputError`: one line with the rule, the value found, the remedy."""
+
+
+class InputError(ValueError):
+    """A mistake in what was passed in. The command line prints it as one line and exits with 2."""
+
+
+def check(condition: object, message: str) -> None:
+    """Raise `InputError(message)` unless `condition` holds."""
+    if not condition:
+        raise InputError(message)
+
+
+def check_count(name: str, value: object, least: int = 1) -> int:
+    """Return `value` as an int if it is a whole number of at least `least`."""
+    whole = isinstance(value, int) or hasattr(value, "__index__")
+    check(
+        whole and not isinstance(value, bool),
+        f"{name} must be a whole number, got {value!r}; pass for example {name}={max(least, 100)}",
+    )
+    number = int(value)  # type: ignore[arg-type]
+    check(number >= least, f"{name} must be at least {least}, got {number}")
+    return number

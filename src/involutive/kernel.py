@@ -1,0 +1,262 @@
+"""Metropolis-Hastings with involutive proposals.
+
+Draw π ~ Y and set (φ', π') = f(φ, π), where f(f(z)) = z. Accept φ' with probability
+
+    min(1, p(φ') Y(π') |det Df(φ, π)| / (p(φ) Y(π))).
+
+Exact for every involution f, whatever a network in it has learned. `Kernel.propose` is the one
+place where this ratio is computed, for sampling and for training alike.
+"""
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Bool, Float, Key
+
+from involutive.errors import check
+from involutive.involutions import AbstractInvolution
+from involutive.lattice import Lattice
+from involutive.targets import Target
+
+Vector = Float[Array, " dim"]
+Scalar = Float[Array, ""]
+Flag = Bool[Array, ""]
+
+
+class State(NamedTuple):
+    """What the next step needs. A log density of +inf marks a chain that was stopped."""
+
+    position: Vector
+    log_density: Scalar
+
+    @property
+    def logdensity(self) -> Scalar:
+        """The log density under BlackJAX's name."""
+        return self.log_density
+
+
+class Info(NamedTuple):
+    """What happened in a step; reported, never carried."""
+
+    proposal: Vector
+    log_ratio: Scalar
+    accepted: Flag
+    acceptance_rate: Scalar
+    nonfinite: Flag  # the proposal's density was NaN or +inf, or its position not finite
+    irreversible: Flag  # f did not return: the guard, or the exact range of a lattice
+
+    @property
+    def is_accepted(self) -> Flag:
+        """Whether the move was made, under BlackJAX's name."""
+        return self.accepted
+
+
+class Proposal(NamedTuple):
+    """The point f sends (φ, π) to, and the log of the acceptance ratio."""
+
+    state: State
+    auxiliary: Vector
+    log_ratio: Scalar
+    reversible: Flag
+
+
+class AbstractKernel(eqx.Module):
+    """A Markov kernel that leaves `target` invariant, in BlackJAX's contract."""
+
+    target: eqx.AbstractVar[Target]
+    initial: eqx.AbstractVar[AbstractDistribution | None]
+
+    def init(self, position: Any, rng_key: Any = None) -> State:
+        """Return the state at a position. `rng_key` is accepted as BlackJAX passes one."""
+        del rng_key
+        position = self.target.flatten(position)
+        return State(position, evaluate(self.target, position))
+
+    @abc.abstractmethod
+    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        """Make one move."""
+
+
+class Kernel(AbstractKernel):
+    """Metropolis-Hastings with the involution `involution` and the auxiliary law `auxiliary`.
+
+    Args:
+        target: the density to leave invariant.
+        involution: f, on `target.dim + auxiliary.shape[0]` coordinates.
+        auxiliary: the law Y of π, any FlowJAX distribution of one vector.
+        initial: the law X that chains start from when no positions are given.
+        guard: reject a move unless f returns to where it came from within this relative
+            tolerance. None trusts f; a lattice involution is always checked for equality of range.
+    """
+
+    target: Target
+    involution: AbstractInvolution
+    auxiliary: AbstractDistribution
+    initial: AbstractDistribution | None
+    guard: float | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        target: Target,
+        involution: AbstractInvolution,
+        auxiliary: AbstractDistribution,
+        initial: AbstractDistribution | None = None,
+        guard: float | None = None,
+    ):
+        for name, value, kind in (
+            ("target", target, Target),
+            ("involution", involution, AbstractInvolution),
+            ("auxiliary", auxiliary, AbstractDistribution),
+        ):
+            found = type(value).__name__
+            check(isinstance(value, kind), f"{name} must be a {kind.__name__}, got {found}")
+        check(
+            len(auxiliary.shape) == 1 and auxiliary.cond_shape is None,
+            f"auxiliary must be a law of one vector, got shape {auxiliary.shape}",
+        )
+        check(
+            involution.size == target.dim + auxiliary.shape[0],
+            f"involution must act on state and auxiliary together, {target.dim} + "
+            f"{auxiliary.shape[0]} coordinates, got {involution.size}",
+        )
+        check(guard is None or guard > 0, f"guard must be a positive tolerance, got {guard}")
+        self.target, self.involution, self.auxiliary = target, involution, auxiliary
+        self.initial, self.guard = initial, guard
+
+    def init(self, position: Any, rng_key: Any = None) -> State:
+        """Return the state at a position, on the lattice if the involution is on one."""
+        del rng_key
+        position = self._snap(self.target.flatten(position))
+        return State(position, evaluate(self.target, position))
+
+    def propose(self, state: State, auxiliary: Vector) -> Proposal:
+        """Apply f to (φ, π) and return where it leads with the log acceptance ratio."""
+        dim = self.target.dim
+        z = jnp.concatenate([state.position, auxiliary])
+        moved, log_det = self.involution(z)
+        position, returned = moved[:dim], moved[dim:]
+        log_density = evaluate(self.target, position)
+        gained = self.auxiliary.log_prob(returned) - self.auxiliary.log_prob(auxiliary)
+        log_ratio = log_density - state.log_density + gained + log_det
+        finite = jnp.all(jnp.isfinite(moved)) & ~jnp.isnan(log_ratio)
+        reversible = self._returns(z, moved) & (log_det > -jnp.inf)
+        log_ratio = jnp.where(finite & reversible, log_ratio, -jnp.inf)
+        return Proposal(State(position, log_density), returned, log_ratio, reversible)
+
+    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        """Draw a fresh π, propose, and accept with probability `min(1, ratio)`."""
+        key_auxiliary, key_accept = jr.split(key)
+        auxiliary = self._snap(self.auxiliary.sample(key_auxiliary))
+        return decide(key_accept, state, self.propose(state, auxiliary))
+
+    def _snap(self, x: Vector) -> Vector:
+        return self.involution.snap(x) if isinstance(self.involution, Lattice) else x
+
+    def _returns(self, z: Vector, moved: Vector) -> Flag:
+        """Whether f(f(z)) = z within the guard's tolerance."""
+        if self.guard is None:
+            return jnp.array(True)
+        back, _ = self.involution(moved)
+        return jnp.all(jnp.abs(back - z) <= self.guard * (1 + jnp.abs(z)))
+
+
+class Mixture(AbstractKernel):
+    """Choose one of several kernels by fixed probabilities at every step."""
+
+    target: Target
+    initial: AbstractDistribution | None
+    kernels: tuple[AbstractKernel, ...]
+    probabilities: tuple[float, ...] = eqx.field(static=True)
+
+    def __init__(self, kernels: Any, probabilities: Any):
+        self.kernels = _check_kernels(kernels)
+        chances = np.asarray(probabilities, dtype=float)
+        check(
+            chances.shape == (len(self.kernels),) and (chances > 0).all(),
+            f"probabilities must be {len(self.kernels)} positive numbers, got {probabilities}",
+        )
+        self.probabilities = tuple((chances / chances.sum()).tolist())
+        self.target, self.initial = self.kernels[0].target, _first_initial(self.kernels)
+
+    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        key_choice, key_move = jr.split(key)
+        choice = jr.choice(key_choice, len(self.kernels), p=jnp.asarray(self.probabilities))
+        branches = [lambda key, at, k=kernel: k.step(key, at) for kernel in self.kernels]
+        return jax.lax.switch(choice, branches, key_move, state)
+
+
+class Cycle(AbstractKernel):
+    """Apply several kernels one after the other in every step."""
+
+    target: Target
+    initial: AbstractDistribution | None
+    kernels: tuple[AbstractKernel, ...]
+
+    def __init__(self, kernels: Any):
+        self.kernels = _check_kernels(kernels)
+        self.target, self.initial = self.kernels[0].target, _first_initial(self.kernels)
+
+    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        infos = []
+        for kernel, key_move in zip(
+            self.kernels, jr.split(key, len(self.kernels)), strict=True
+        ):
+            state, info = kernel.step(key_move, state)
+            infos.append(info)
+        return state, _combined(infos)
+
+
+def evaluate(target: Target, position: Vector) -> Scalar:
+    """The target's log density at one position, in the position's precision."""
+    return jnp.asarray(target.log_density(position), position.dtype)
+
+
+def decide(key: Key[Array, ""], state: State, proposal: Proposal) -> tuple[State, Info]:
+    """Accept a proposal with probability `min(1, exp(log_ratio))`.
+
+    A proposal of density +inf stops the chain: it stays where it is, marked by `log_density=+inf`.
+    """
+    new, log_ratio = proposal.state, proposal.log_ratio
+    # an exponential variate is -log u for u in (0, 1], so no ratio of zero is ever accepted
+    explodes = (new.log_density == jnp.inf) & jnp.all(jnp.isfinite(new.position))
+    accepted = (-jr.exponential(key, dtype=log_ratio.dtype) < log_ratio) & ~explodes
+    position = jnp.where(accepted, new.position, state.position)
+    log_density = jnp.where(accepted, new.log_density, state.log_density)
+    log_density = jnp.where(explodes, jnp.inf, log_density)
+    nonfinite = jnp.isnan(new.log_density) | explodes | ~jnp.all(jnp.isfinite(new.position))
+    rate = jnp.where(explodes, 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
+    info = Info(new.position, log_ratio, accepted, rate, nonfinite, ~proposal.reversible)
+    return State(position, log_density), info
+
+
+def _combined(infos: list[Info]) -> Info:
+    """The last proposal and ratio; moved if any kernel moved; the mean acceptance rate."""
+    return Info(
+        proposal=infos[-1].proposal,
+        log_ratio=infos[-1].log_ratio,
+        accepted=jnp.any(jnp.stack([i.accepted for i in infos])),
+        acceptance_rate=jnp.mean(jnp.stack([i.acceptance_rate for i in infos])),
+        nonfinite=jnp.any(jnp.stack([i.nonfinite for i in infos])),
+        irreversible=jnp.any(jnp.stack([i.irreversible for i in infos])),
+    )
+
+
+def _check_kernels(kernels: Any) -> tuple[AbstractKernel, ...]:
+    kernels = tuple(kernels)
+    check(len(kernels) > 0, "kernels must hold at least one kernel, got none")
+    for kernel in kernels:
+        found = type(kernel).__name__
+        check(isinstance(kernel, AbstractKernel), f"kernels must be kernels, got a {found}")
+    dims = [kernel.target.dim for kernel in kernels]
+    check(len(set(dims)) == 1, f"kernels must share one target, got targets of dimension {dims}")
+    return kernels
+
+
+def _first_initial(kernels: tuple[AbstractKernel, ...]) -> AbstractDistribution | None:
+    return next((kernel.initial for kernel in kernels if kernel.initial is not None), None)

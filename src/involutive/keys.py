@@ -1,0 +1,28 @@
+"""Random keys: an int seed or any JAX key becomes one typed key."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Key
+
+from involutive.errors import InputError
+
+KeyLike = int | Array
+
+
+def as_key(key: object) -> Key[Array, ""]:
+    """Return a typed JAX key from an int seed, a typed key, or a raw `uint32` key."""
+    if isinstance(key, bool) or key is None:
+        raise InputError(f"key must be an int seed or a JAX key, got {key!r}; pass key=0")
+    if hasattr(key, "__index__") and not isinstance(key, jax.Array):
+        return jr.key(int(key))  # type: ignore[call-overload]
+    if isinstance(key, jax.Array) and key.shape == () and jnp.issubdtype(key.dtype, jnp.integer):
+        return jr.key(int(key))
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        if key.shape != ():
+            raise InputError(f"key must be one key, got an array of shape {key.shape}; pass keys[0]")
+        return key
+    if isinstance(key, jax.Array) and key.dtype == jnp.uint32 and key.shape == (2,):
+        return jr.wrap_key_data(key)
+    kind = getattr(key, "dtype", type(key).__name__)
+    raise InputError(f"key must be an int seed or a JAX key, got {kind}; pass key=0")

@@ -1,0 +1,1 @@
+"""Running chains, holding their draws, and judging them."""

@@ -1,0 +1,242 @@
+"""The chain runner: many chains, a host loop over compiled chunks of steps.
+
+Chain k at step t uses the key `fold_in(fold_in(root, k), t)`, so its draws depend on the seed and
+on k alone: not on how many chains run beside it, how long the run is, or how it is cut into
+chunks. Chains run in blocks of one fixed width, because the last bits of a matrix product depend
+on its shape; blocks run side by side on the machine's cores or on the devices of a mesh.
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.distributions import AbstractDistribution, Normal
+from jaxtyping import Array, Key
+
+from involutive.errors import InputError, check
+from involutive.kernel import AbstractKernel, State
+
+BLOCK = 32  # chains a block; measured by `involutive bench --speed`
+ATTEMPTS = 100  # draws from X before a chain without finite density is given up
+
+
+class Trace(NamedTuple):
+    """What is kept of every draw, for one block of chains: arrays of `(draws, chains, …)`."""
+
+    position: Any
+    log_density: Any
+    accepted: Any
+    acceptance_rate: Any
+    nonfinite: Any
+    irreversible: Any
+
+
+@eqx.filter_jit
+def _advance(
+    kernel: AbstractKernel,
+    state: State,
+    chain_keys: Key[Array, " block"],
+    first_step: Array,
+    count: Array,
+    capacity: int,
+    thin: int,
+) -> tuple[State, Trace]:
+    """Make `count · thin` steps from step number `first_step` and keep every thin-th state.
+
+    The trip count is dynamic, so that one compilation serves chunks of every length.
+    """
+
+    def move(state: State, t: Array) -> tuple[State, Any]:
+        keys = jax.vmap(jr.fold_in, (0, None))(chain_keys, t)
+        return jax.vmap(kernel.step)(keys, state)
+
+    def keep(i: Array, carry: tuple[State, Trace]) -> tuple[State, Trace]:
+        state, trace = carry
+
+        def again(j: Array, inner: tuple[State, Any]) -> tuple[State, Any]:
+            state, (_, rate, bad, lost) = inner
+            state, info = move(state, first_step + i * thin + j)
+            rate = rate + info.acceptance_rate / thin
+            return state, (info.accepted, rate, bad | info.nonfinite, lost | info.irreversible)
+
+        none = jnp.zeros(state.log_density.shape, bool)
+        figures = (none, jnp.zeros_like(state.log_density), none, none)
+        state, figures = jax.lax.fori_loop(0, thin, again, (state, figures))
+        row = Trace(state.position, state.log_density, *figures)
+        return state, jax.tree.map(lambda all_rows, new: all_rows.at[i].set(new), trace, row)
+
+    block, dim = state.position.shape
+    numbers = jnp.zeros((capacity, block), state.log_density.dtype)
+    flags = jnp.zeros((capacity, block), bool)
+    positions = jnp.zeros((capacity, block, dim), state.position.dtype)
+    trace = Trace(positions, numbers, flags, numbers, flags, flags)
+    return jax.lax.fori_loop(0, count, keep, (state, trace))
+
+
+@eqx.filter_jit
+def _init(kernel: AbstractKernel, positions: Array) -> State:
+    return jax.vmap(kernel.init)(positions)
+
+
+@eqx.filter_jit
+def _draw(law: AbstractDistribution, keys: Key[Array, " block"]) -> Array:
+    return jax.vmap(law.sample)(keys)
+
+
+class Chains:
+    """Chains of one kernel, by global chain id, advanced in step.
+
+    Args:
+        kernel: what moves them.
+        key: the root key of the run.
+        ids: the global ids of the chains run here.
+        capacity: the most draws one call of `advance` makes.
+        thin: steps a draw.
+        devices: where blocks run, in turn; by default on the cores of the default device.
+    """
+
+    def __init__(
+        self,
+        kernel: AbstractKernel,
+        key: Key[Array, ""],
+        ids: Sequence[int] | np.ndarray,
+        *,
+        capacity: int,
+        thin: int = 1,
+        block: int = BLOCK,
+        devices: Sequence[Any] | None = None,
+    ):
+        self.kernel, self.ids = kernel, np.asarray(ids)
+        self.capacity, self.thin, self.block = capacity, thin, block
+        self.devices = list(devices) if devices else [None]
+        start_key, step_key = jr.split(key)
+        padded = np.resize(self.ids, -(-self.ids.size // block) * block).reshape(-1, block)
+        self._start_keys = [self._keys(start_key, row, i) for i, row in enumerate(padded)]
+        self._step_keys = [self._keys(step_key, row, i) for i, row in enumerate(padded)]
+        self._kernels = {device: self._place(kernel, device) for device in self.devices}
+        self.blocks: list[State] = []
+        self.step = 0
+
+    def start(self, initial: Any = None) -> None:
+        """Place the chains at given positions, or draw them from a law until the density is finite."""
+        dim = self.kernel.target.dim
+        if initial is None or isinstance(initial, AbstractDistribution):
+            law = initial or self.kernel.initial or Normal(jnp.zeros(dim), jnp.ones(dim))
+            self.blocks = self._each(lambda i: self._start_block(law, i))
+        else:
+            positions = self._rows(check_positions(initial, self.ids.size, dim))
+            self.blocks = self._each(lambda i: _init(self._kernel(i), positions[i]))
+        self._check_start()
+
+    def advance(self, count: int) -> Trace:
+        """Make `count` draws of every chain; return arrays of `(chains, draws, …)` on the host."""
+        first, number = jnp.asarray(self.step), jnp.asarray(count)
+
+        def run(i: int) -> tuple[State, Trace]:
+            state, trace = _advance(
+                self._kernel(i), self.blocks[i], self._step_keys[i], first, number,
+                self.capacity, self.thin,
+            )  # fmt: skip
+            return state, jax.tree.map(np.asarray, trace)
+
+        results = self._each(run)
+        self.blocks = [state for state, _ in results]
+        self.step += count * self.thin
+        return jax.tree.map(
+            lambda *parts: np.concatenate(
+                [np.swapaxes(part[:count], 0, 1) for part in parts]
+            )[: self.ids.size],
+            *[trace for _, trace in results],
+        )
+
+    def state(self) -> State:
+        """The chains' current state on the host, `(chains, …)`."""
+        gathered = jax.tree.map(
+            lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *self.blocks
+        )
+        return jax.tree.map(lambda leaf: leaf[: self.ids.size], gathered)
+
+    def restore(self, state: State, step: int) -> None:
+        """Continue from a state saved by `state()` at step number `step`."""
+        positions, densities = self._rows(state.position), self._rows(state.log_density)
+        self.blocks = [State(x, p) for x, p in zip(positions, densities, strict=True)]
+        self.step = step
+
+    def _kernel(self, i: int) -> AbstractKernel:
+        return self._kernels[self.devices[i % len(self.devices)]]
+
+    def _place(self, tree: Any, device: Any) -> Any:
+        if device is None:
+            return tree
+        arrays, static = eqx.partition(tree, eqx.is_array)
+        return eqx.combine(jax.device_put(arrays, device), static)
+
+    def _keys(self, root: Key[Array, ""], row: np.ndarray, i: int) -> Array:
+        keys = jax.vmap(jr.fold_in, (None, 0))(root, jnp.asarray(row))
+        return self._place(keys, self.devices[i % len(self.devices)])
+
+    def _rows(self, values: Any) -> list[Array]:
+        values = np.asarray(values)
+        count = -(-self.ids.size // self.block) * self.block
+        padded = values[np.resize(np.arange(self.ids.size), count)]
+        parts = np.split(padded, count // self.block)
+        placed = enumerate(parts)
+        return [self._place(jnp.asarray(p), self.devices[i % len(self.devices)]) for i, p in placed]
+
+    def _each(self, run: Any) -> list[Any]:
+        """Run one function of the block number for every block, on all cores or devices."""
+        count = len(self._step_keys)
+        workers = min(count, max(os.cpu_count() or 1, len(self.devices)))
+        if workers == 1:
+            return [run(i) for i in range(count)]
+        head = run(0)  # compiles once, before the threads start
+        with ThreadPoolExecutor(workers) as pool:
+            return [head, *pool.map(run, range(1, count))]
+
+    def _start_block(self, law: AbstractDistribution, i: int) -> State:
+        keys, kernel = self._start_keys[i], self._kernel(i)
+        state = _init(kernel, _draw(law, jax.vmap(jr.fold_in, (0, None))(keys, 0)))
+        for attempt in range(1, ATTEMPTS):
+            bad = ~jnp.isfinite(state.log_density)
+            if not bool(jnp.any(bad)):
+                break
+            fresh = _init(kernel, _draw(law, jax.vmap(jr.fold_in, (0, None))(keys, attempt)))
+            state = State(
+                jnp.where(bad[:, None], fresh.position, state.position),
+                jnp.where(bad, fresh.log_density, state.log_density),
+            )
+        return state
+
+    def _check_start(self) -> None:
+        state = self.state()
+        bad = np.flatnonzero(~np.isfinite(state.log_density))
+        if bad.size == 0:
+            return
+        named = ", ".join(str(self.ids[i]) for i in bad[:8]) + (", …" if bad.size > 8 else "")
+        values = ", ".join(f"{state.log_density[i]}" for i in bad[:3])
+        raise InputError(
+            f"every chain must start at a finite log density, but {bad.size} of {self.ids.size} "
+            f"(chains {named}) start at {values}; pass initial= positions inside the support"
+        )
+
+
+def check_positions(initial: Any, num_chains: int, dim: int) -> np.ndarray:
+    """Return starting positions as a finite float array of shape `(num_chains, dim)`."""
+    try:
+        positions = np.asarray(initial, dtype=jnp.result_type(float))
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"initial must be positions or a distribution, got {type(initial).__name__}"
+        ) from error
+    check(
+        positions.shape == (num_chains, dim),
+        f"initial must have shape (chains, dim) = ({num_chains}, {dim}), got {positions.shape}",
+    )
+    check(np.isfinite(positions).all(), "initial must be finite, got NaN or infinite positions")
+    return positions

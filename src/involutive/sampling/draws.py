@@ -1,0 +1,62 @@
+"""Draws: what a run of chains returns, with where it came from."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from involutive.targets import Target
+
+
+@dataclass(frozen=True, repr=False)
+class Draws:
+    """The draws of several chains.
+
+    Attributes:
+        positions: `(chains, draws, dim)`, in the target's flat coordinates.
+        log_density: `(chains, draws)`.
+        accepted: `(chains, draws)`, whether the step to this draw moved.
+        acceptance_rate: `(chains, draws)`, the probability with which it was accepted.
+        nonfinite: `(chains,)`, how many draws met a density that was NaN or +inf.
+        irreversible: `(chains,)`, how many draws met a move that did not return.
+        stopped: `(chains,)`, whether the chain met a density of +inf and was stopped.
+        target: the density sampled.
+        provenance: versions, seed, sizes, seconds: what it takes to repeat the run.
+    """
+
+    positions: np.ndarray
+    log_density: np.ndarray
+    accepted: np.ndarray
+    acceptance_rate: np.ndarray
+    nonfinite: np.ndarray
+    irreversible: np.ndarray
+    stopped: np.ndarray
+    target: Target
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_chains(self) -> int:
+        return self.positions.shape[0]
+
+    @property
+    def num_samples(self) -> int:
+        return self.positions.shape[1]
+
+    def to_arviz(self) -> Any:
+        """Return the draws as ArviZ's `InferenceData` (0.x) or `DataTree` (1.x), variables named."""
+        from involutive.interop.arviz import from_draws
+
+        return from_draws(self)
+
+    def summary(self) -> Any:
+        """Return the table of means, ESS, R-hat and MCSE, with a verdict in plain words."""
+        from involutive.sampling.diagnostics import summarise
+
+        return summarise(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"Draws({self.num_chains} chains × {self.num_samples} draws of {self.target.name}, "
+            f"dim {self.positions.shape[2]}, acceptance {self.accepted.mean():.3f}; "
+            "summary() judges them)"
+        )
