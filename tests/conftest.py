@@ -1,0 +1,25 @@
+"""What every test runs under: float64, no rank promotion, no key used twice, cached compilation."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.random as jr
+import pytest
+from jaxtyping import PRNGKeyArray
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_debug_key_reuse", True)
+
+jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".cache" / "jax"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+# A bound on the size also makes JAX lock the directory, which parallel workers need.
+jax.config.update("jax_compilation_cache_max_size", 2 * 1024**3)
+
+
+@pytest.fixture
+def getkey() -> Callable[[], PRNGKeyArray]:
+    """A function that gives a fresh key at each call; the same keys in the same order every run."""
+    calls = iter(range(2**31))
+    return lambda: jr.fold_in(jr.key(20_240), next(calls))
