@@ -1,6 +1,6 @@
 """What every test runs under: float64, no rank promotion, no key used twice, cached compilation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
@@ -23,3 +23,10 @@ def getkey() -> Callable[[], PRNGKeyArray]:
     """A function that gives a fresh key at each call; the same keys in the same order every run."""
     calls = iter(range(2**31))
     return lambda: jr.fold_in(jr.key(20_240), next(calls))
+
+
+@pytest.fixture
+def foreign_keys() -> Iterator[None]:
+    """Let code of other libraries use a key twice: NumPyro does when it looks for a start."""
+    with jax.debug_key_reuse(False):
+        yield
