@@ -4,14 +4,32 @@ Shown on a terminal or in a notebook; silent when output is redirected or progre
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
+
+
+_HIDDEN: ContextVar[bool] = ContextVar("hidden", default=False)
+
+
+@contextmanager
+def hidden(hide: bool = True) -> Iterator[None]:
+    """Within this context a bar appears only where it is asked for with `progress=True`."""
+    token = _HIDDEN.set(hide or _HIDDEN.get())
+    try:
+        yield
+    finally:
+        _HIDDEN.reset(token)
 
 
 def wanted(progress: bool | None) -> bool:
     """Whether to show progress: as asked, or if standard error is a terminal or a notebook."""
     if progress is not None:
         return progress
+    if _HIDDEN.get():
+        return False
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 

@@ -1,0 +1,237 @@
+"""Experiments: a frozen config in, a result saved as data, figures drawn from what was saved.
+
+An experiment is one module of this package with
+
+    Config            a frozen dataclass with a `seed`; `Config.quick()` takes seconds
+    run(config)       -> {name: array, number or text}, everything the rest needs
+    table(data)       -> rows of a table, each {column: number or text}
+    claims(data)      -> {sentence: bool}, the qualitative claims, each true or false
+    draw(data)        -> {name: Matplotlib figure}
+
+and a docstring whose first line is its title. A new file is listed the moment it exists.
+
+`run_experiment` writes one folder: `result.json` (config, seed, versions, numbers, claims),
+`data.npz` (arrays, no pickle), `table.md`, `table.json` and one PNG a figure.
+"""
+
+import dataclasses
+import importlib
+import json
+import pkgutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from involutive.errors import InputError, check, check_count
+from involutive.sampling.progress import hidden
+
+Number = bool | int | float | str
+Value = np.ndarray | Number
+Data = Mapping[str, Any]
+Rows = Sequence[Mapping[str, Any]]
+
+# the order of the paper; whatever else is found follows by name
+ORDER = ("proposals", "convergence", "chains", "estimator", "capacity", "universality", "families")
+DOTS = 110  # dots an inch: pictures stay below 150 KB
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One module of this package, by its parts."""
+
+    name: str
+    title: str
+    config: Any
+    run: Callable[[Any], Data]
+    table: Callable[[Data], Rows]
+    claims: Callable[[Data], Mapping[str, Any]]
+    draw: Callable[[Data], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left behind: the folder, and what it says.
+
+    Attributes:
+        name: the experiment.
+        folder: where everything was written.
+        rows: the table.
+        claims: each claim with whether it held.
+        figures: the pictures written.
+        seconds: how long `run` took.
+    """
+
+    name: str
+    folder: Path
+    rows: list[dict[str, Number]]
+    claims: dict[str, bool]
+    figures: list[Path]
+    seconds: float
+
+    @property
+    def markdown(self) -> str:
+        """The table in Markdown."""
+        return markdown_table(self.rows)
+
+
+def list_experiments() -> dict[str, str]:
+    """Return the title of every experiment by name, in the order of the paper."""
+    package = importlib.import_module("involutive.experiments")
+    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    found = {name: module for name in names if hasattr(module := _module(name), "Config")}
+    places = {name: place for place, name in enumerate(ORDER)}
+    order = sorted(found, key=lambda name: (places.get(name, len(ORDER)), name))
+    return {name: _title(found[name]) for name in order}
+
+
+def find_experiment(name: str) -> Experiment:
+    """Return the experiment called `name`, or say which there are."""
+    known = list_experiments()
+    check(name in known, f"experiment must be one of {', '.join(known)} (or all), got {name!r}")
+    m = _module(name)
+    return Experiment(name, known[name], m.Config, m.run, m.table, m.claims, m.draw)
+
+
+def run_experiment(
+    name: str,
+    *,
+    quick: bool = False,
+    out: str | Path = "results",
+    seed: int | None = None,
+    progress: bool | None = None,
+) -> Outcome:
+    """Run an experiment and write config, seed, versions, data, table and figures into `out/name`.
+
+    Args:
+        name: one of `list_experiments()`.
+        quick: use `Config.quick()`, the version tests run.
+        out: the folder that `name`'s own folder is made in.
+        seed: replaces the config's seed.
+        progress: False hides progress bars; None shows them on a terminal.
+    """
+    experiment = find_experiment(name)
+    config = experiment.config.quick() if quick else experiment.config()
+    if seed is not None:
+        config = dataclasses.replace(config, seed=check_count("seed", seed, least=0))
+    folder = _make_folder(Path(out) / name)
+    began = time.perf_counter()
+    with hidden(progress is False):
+        data = experiment.run(config)
+    seconds = time.perf_counter() - began
+    rows = [{key: _plain(v) for key, v in row.items()} for row in experiment.table(data)]
+    claims = {claim: bool(holds) for claim, holds in experiment.claims(data).items()}
+    header = {
+        "experiment": name,
+        "title": experiment.title,
+        "quick": quick,
+        "seed": config.seed,
+        "config": _described(config),
+        "versions": versions(),
+        "seconds": seconds,
+        "claims": claims,
+    }
+    save_result(folder, header, data, rows)
+    figures = draw_saved(folder)
+    return Outcome(name, folder, rows, claims, figures, seconds)
+
+
+def save_result(folder: Path, header: dict[str, Any], data: Data, rows: Rows) -> None:
+    """Write `result.json`, `data.npz`, `table.md` and `table.json`."""
+    arrays, numbers = {}, {}
+    for key, value in data.items():
+        plain = _plain(value)
+        if isinstance(plain, np.ndarray):
+            check(plain.dtype != object, f"data must be numbers or text, got objects in {key!r}")
+            arrays[key] = plain
+        else:
+            numbers[key] = plain
+    np.savez_compressed(folder / "data.npz", allow_pickle=False, **arrays)
+    _write_json(folder / "result.json", header | {"numbers": numbers})
+    _write_json(folder / "table.json", list(rows))
+    (folder / "table.md").write_text(markdown_table(rows), encoding="utf-8")
+
+
+def load_result(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the header and the data of a saved run."""
+    folder = Path(folder)
+    path = folder / "result.json"
+    check(path.is_file(), f"a result folder must hold result.json, found none in {folder}")
+    header = json.loads(path.read_text(encoding="utf-8"))
+    data = dict(header.pop("numbers"))
+    with np.load(folder / "data.npz", allow_pickle=False) as arrays:
+        data |= {key: arrays[key] for key in arrays.files}
+    return header, data
+
+
+def draw_saved(folder: str | Path) -> list[Path]:
+    """Draw the figures of a saved run from its data; return their paths."""
+    header, data = load_result(folder)
+    paths = []
+    for name, figure in find_experiment(header["experiment"]).draw(data).items():
+        path = Path(folder) / f"{name}.png"
+        figure.savefig(path, dpi=DOTS)
+        paths.append(path)
+    return paths
+
+
+def markdown_table(rows: Rows) -> str:
+    """Render rows as a Markdown table, numbers with four significant digits."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    lines += ["| " + " | ".join(_cell(row.get(c, "")) for c in columns) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def versions() -> dict[str, str]:
+    """The versions a result depends on."""
+    import platform
+    from importlib.metadata import version
+
+    names = ("involutive", "jax", "jaxlib", "equinox", "flowjax", "optax", "numpy", "arviz")
+    return {"python": platform.python_version()} | {name: version(name) for name in names}
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"involutive.experiments.{name}")
+
+
+def _title(module: Any) -> str:
+    return (module.__doc__ or "").strip().splitlines()[0].rstrip(".")
+
+
+def _make_folder(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"out must be a folder that can be written, got {folder.parent} "
+            f"({error.strerror}); pass another"
+        ) from error
+    return folder
+
+
+def _plain(value: Any) -> Any:
+    """A JAX or NumPy scalar as a Python number, anything with axes as a NumPy array."""
+    if isinstance(value, str | bool | int | float):
+        return value
+    array = np.asarray(value)
+    return array.item() if array.ndim == 0 else array
+
+
+def _described(config: Any) -> dict[str, Any]:
+    """A config as JSON; a value that is no number or text by its `repr`."""
+    return json.loads(json.dumps(dataclasses.asdict(config), default=repr))
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
