@@ -10,7 +10,6 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
-
 _HIDDEN: ContextVar[bool] = ContextVar("hidden", default=False)
 
 
