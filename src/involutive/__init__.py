@@ -1,6 +1,6 @@
 """Learned MCMC with proposals that are their own inverse. Exact, whatever the network learned."""
 
-from involutive import targets
+from involutive import interop, targets
 from involutive._version import __version__
 from involutive.architectures import paper_network, swap_network
 from involutive.auxiliary import GaussianMixture, standard_normal
@@ -19,6 +19,7 @@ from involutive.kernel import AbstractKernel, Cycle, Info, Kernel, Mixture, Stat
 from involutive.lattice import Lattice, lattice
 from involutive.sampling.draws import Draws
 from involutive.sampling.run import sample
+from involutive.sampling.until import Until
 from involutive.targets import Target
 
 __all__ = [
@@ -40,10 +41,12 @@ __all__ = [
     "Sandwich",
     "State",
     "Target",
+    "Until",
     "__version__",
     "a_nice_mc",
     "additive_cascade",
     "hmc",
+    "interop",
     "lattice",
     "paper_network",
     "random_walk",

@@ -22,6 +22,8 @@ class Draws:
         stopped: `(chains,)`, whether the chain met a density of +inf and was stopped.
         target: the density sampled.
         provenance: versions, seed, sizes, seconds: what it takes to repeat the run.
+        diverging: `(chains, draws)`, whether the step to this draw met a density of NaN or +inf.
+        derived: the named quantities, for draws read from a file without their density.
     """
 
     positions: np.ndarray
@@ -33,6 +35,8 @@ class Draws:
     stopped: np.ndarray
     target: Target
     provenance: dict[str, Any] = field(default_factory=dict)
+    diverging: np.ndarray | None = None
+    derived: Any = None
 
     @property
     def num_chains(self) -> int:
@@ -57,6 +61,5 @@ class Draws:
     def __repr__(self) -> str:
         return (
             f"Draws({self.num_chains} chains × {self.num_samples} draws of {self.target.name}, "
-            f"dim {self.positions.shape[2]}, acceptance {self.accepted.mean():.3f}; "
-            "summary() judges them)"
+            f"dim {self.positions.shape[2]}; summary() judges them)"
         )

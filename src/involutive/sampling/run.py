@@ -16,6 +16,7 @@ from involutive.keys import KeyLike, as_key
 from involutive.sampling.chains import BLOCK, Chains, Trace
 from involutive.sampling.draws import Draws
 from involutive.sampling.progress import Progress
+from involutive.sampling.until import Until, Watch
 
 CHUNK = 250  # draws a chunk: often enough to show progress, rarely enough to cost nothing
 
@@ -29,6 +30,7 @@ def sample(
     num_warmup: int = 0,
     thin: int = 1,
     initial: Any = None,
+    until: Until | None = None,
     progress: bool | None = None,
     store: str | None = None,
     block: int = BLOCK,
@@ -44,6 +46,8 @@ def sample(
         thin: steps a kept draw.
         initial: positions `(num_chains, dim)`, a law to draw them from, or None for the kernel's
             own law (a standard normal if it has none).
+        until: a goal to stop at, `Until(ess=10_000, rhat=1.01)`; its `max_samples` then takes the
+            place of `num_samples`.
         progress: show a progress bar; by default on a terminal.
         store: a folder; positions are written there chunk by chunk instead of held in memory.
         block: chains a compiled block.
@@ -58,6 +62,10 @@ def sample(
     check_count("num_warmup", num_warmup, least=0)
     check_count("thin", thin)
     check_count("block", block)
+    found = type(until).__name__
+    check(until is None or isinstance(until, Until), f"until must be an inv.Until, got {found}")
+    watch = None if until is None else Watch(until, kernel.target)
+    num_samples = num_samples if until is None else until.max_samples
     capacity = min(CHUNK, num_samples)
     chains = Chains(kernel, root, range(num_chains), capacity=capacity, thin=thin, block=block)
     chains.start(initial)
@@ -68,13 +76,18 @@ def sample(
         try:
             _warm_up(chains, num_warmup, capacity, bar)
             while recorder.count < num_samples:
-                recorder.append(chains.advance(min(capacity, num_samples - recorder.count)))
-                rate = recorder.count * num_chains / (time.perf_counter() - began)
+                room = watch.room(recorder.count) if watch else num_samples - recorder.count
+                recorder.append(chains.advance(min(capacity, room)))
+                seconds = time.perf_counter() - began
+                done = watch is not None and watch.ends(recorder.so_far(), seconds)
                 bar.update(
                     num_warmup + recorder.count,
                     acceptance=float(recorder.accepted[:, : recorder.count].mean()),
-                    **{"draws/s": rate},
+                    **{"draws/s": recorder.count * num_chains / seconds},
+                    **(watch.figures() if watch else {}),
                 )
+                if done:
+                    break
         except KeyboardInterrupt:
             interrupted = True
             check(
@@ -93,6 +106,7 @@ def sample(
         "kernel_hash": parameter_hash(kernel),
         "sampling_seconds": time.perf_counter() - began,
         "interrupted": interrupted,
+        "until": watch.record() if watch else None,
     }
     return recorder.draws(kernel, provenance)
 
@@ -107,6 +121,7 @@ class Recorder:
         self.log_density = _array(store, "log_density", shape, dtype)
         self.accepted = _array(store, "accepted", shape, np.dtype(bool))
         self.acceptance_rate = _array(store, "acceptance_rate", shape, dtype)
+        self.diverging = _array(store, "diverging", shape, np.dtype(bool))
         self.nonfinite = np.zeros(num_chains, int)
         self.irreversible = np.zeros(num_chains, int)
 
@@ -117,9 +132,14 @@ class Recorder:
         self.log_density[:, self.count : end] = trace.log_density
         self.accepted[:, self.count : end] = trace.accepted
         self.acceptance_rate[:, self.count : end] = trace.acceptance_rate
+        self.diverging[:, self.count : end] = trace.nonfinite | np.isposinf(trace.log_density)
         self.nonfinite += trace.nonfinite.sum(axis=1)
         self.irreversible += trace.irreversible.sum(axis=1)
         self.count = end
+
+    def so_far(self) -> np.ndarray:
+        """The positions recorded so far, `(chains, draws, dim)`."""
+        return self.positions[:, : self.count]
 
     def draws(self, kernel: AbstractKernel, provenance: dict[str, Any]) -> Draws:
         """Return what was recorded so far."""
@@ -129,6 +149,7 @@ class Recorder:
             log_density=self.log_density[done],
             accepted=self.accepted[done],
             acceptance_rate=self.acceptance_rate[done],
+            diverging=self.diverging[done],
             nonfinite=self.nonfinite,
             irreversible=self.irreversible,
             stopped=np.isposinf(self.log_density[:, self.count - 1]),
@@ -168,4 +189,6 @@ def _array(store: str | None, name: str, shape: tuple[int, ...], dtype: Any) -> 
 
 def _not_a_kernel(kernel: object) -> str:
     found = type(kernel).__name__
-    return f"kernel must come from inv.learn or inv.Kernel, got {found}; pass inv.learn(target, key=0)"
+    return (
+        f"kernel must come from inv.learn or inv.Kernel, got {found}; pass inv.learn(target, key=0)"
+    )

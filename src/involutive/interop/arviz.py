@@ -1,0 +1,221 @@
+"""ArviZ: draws out as `InferenceData` (0.x) or `DataTree` (1.x), and its ESS, R-hat and MCSE in.
+
+The two lines of ArviZ differ in their containers and defaults; this file is the only one that knows.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import arviz as az
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from involutive._version import __version__
+from involutive.errors import InputError, check
+from involutive.sampling.draws import Draws
+from involutive.sampling.quantities import Quantities, quantities
+from involutive.targets import Target
+
+TREES = int(az.__version__.split(".")[0]) >= 1  # xarray's DataTree replaced InferenceData in 1.0
+LEAST_DRAWS = 4  # fewer cannot be split into halves with a variance
+TAILS = (0.05, 0.95)  # 1.x would take other tails than 0.x
+
+
+# ── Diagnostics of arrays (chains, draws) or (chains, draws, k) ─────────────────────────────────
+
+
+def ess(values: np.ndarray, method: str = "bulk") -> np.ndarray:
+    """Rank-normalised effective sample size, `method` "bulk" or "tail"; 0 for a constant.
+
+    A quantity that never changed says nothing of how it varies under the target, so it counts as
+    no effective draw, where ArviZ would count every draw.
+    """
+    options = {"prob": TAILS} if method == "tail" else {}
+    return _each(values, lambda x: az.ess(x, method=method, **options), constant=0.0)
+
+
+def rhat(values: np.ndarray) -> np.ndarray:
+    """Rank-normalised split R-hat; NaN for a constant. One chain is compared with itself."""
+
+    def one(x: np.ndarray) -> Any:
+        halves = x[:, : x.shape[1] // 2 * 2].reshape(2, -1) if len(x) == 1 else x
+        return az.rhat(halves)
+
+    return _each(values, one, constant=np.nan)
+
+
+def mcse(values: np.ndarray) -> np.ndarray:
+    """Monte Carlo standard error of the mean; NaN for a constant."""
+    return _each(values, lambda x: az.mcse(x, method="mean"), constant=np.nan)
+
+
+def _each(values: np.ndarray, figure: Any, constant: float) -> np.ndarray:
+    values = np.asarray(values, np.float64)
+    check(values.ndim >= 2, f"values must have shape (chains, draws, ...), got {values.shape}")
+    columns = values.reshape(*values.shape[:2], -1)
+    out = np.full(columns.shape[2], np.nan)
+    least = LEAST_DRAWS * (2 if values.shape[0] == 1 else 1)
+    for i in range(columns.shape[2]):
+        column = columns[..., i]
+        if column.shape[1] < least or not np.isfinite(column).all():
+            continue
+        if np.ptp(column) == 0:
+            out[i] = constant
+            continue
+        with np.errstate(all="ignore"):  # chains that never move have no variance to divide by
+            out[i] = np.asarray(figure(column)).item()
+    return out.reshape(values.shape[2:])
+
+
+# ── Containers ──────────────────────────────────────────────────────────────────────────────────
+
+
+def from_draws(draws: Draws) -> Any:
+    """Return draws as ArviZ's container.
+
+    Groups: `posterior` (constrained variables with the target's dims and coords), `sample_stats`
+    under ArviZ's names (`lp`, `acceptance_rate`, `diverging`, ...), and `unconstrained_posterior`
+    (the flat positions). What it takes to repeat the run is in the attributes.
+    """
+    found = draws.derived or quantities(draws.target, draws.positions)
+    attributes = _attributes(draws, found)
+    groups = {
+        "posterior": _posterior(found),
+        "sample_stats": _sample_stats(draws, found),
+        "unconstrained_posterior": _dataset({"position": draws.positions}, {}, {}),
+    }
+    for dataset in groups.values():
+        dataset.attrs.update(attributes)
+    if TREES:
+        return xr.DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
+    return az.InferenceData(**groups)
+
+
+def group(data: Any, name: str) -> xr.Dataset:
+    """Return one group of ArviZ's container as a dataset, on either line."""
+    part = data[name]
+    return part if isinstance(part, xr.Dataset) else part.to_dataset()
+
+
+def to_netcdf(draws: Draws, path: str | Path) -> Path:
+    """Write draws as NetCDF: to a temporary file first, so that a good file is never half replaced."""
+    path = Path(path)
+    check(path.parent.is_dir(), f"path must be in a folder that exists, got {path.parent}")
+    partial = path.with_name(path.name + ".partial")
+    from_draws(draws).to_netcdf(str(partial), engine="h5netcdf")
+    os.replace(partial, path)
+    return path
+
+
+def from_netcdf(path: str | Path) -> Any:
+    """Read ArviZ's container from NetCDF, whole, on either line."""
+    check(Path(path).is_file(), f"path must be a NetCDF file, but there is no file {path}")
+    try:
+        if TREES:
+            with xr.open_datatree(path, engine="h5netcdf") as tree:
+                return tree.load()
+        return az.from_netcdf(str(path), engine="h5netcdf").load()
+    except (OSError, ValueError, KeyError) as error:
+        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"path must be a NetCDF file written by this library, {path} is not: {line}"
+        ) from error
+
+
+def read_draws(path: str | Path) -> Draws:
+    """Read draws back from NetCDF: `summary` and `to_arviz` work; the density itself is not stored."""
+    data = from_netcdf(path)
+    try:
+        posterior, stats = group(data, "posterior"), group(data, "sample_stats")
+        positions = group(data, "unconstrained_posterior")["position"].to_numpy()
+        provenance = json.loads(posterior.attrs["provenance"])
+        weights = tuple(json.loads(posterior.attrs["mode_weights"])) or None
+        column = {name: stats[name].to_numpy() for name in stats.data_vars}
+        kept = {name: column[name] for name in ("accepted", "acceptance_rate", "diverging")}
+        counts = {name: column[name] for name in ("nonfinite", "irreversible", "stopped")}
+    except (KeyError, ValueError) as error:
+        raise InputError(
+            f"path must be a NetCDF file written by this library, {path} lacks {error}"
+        ) from error
+    found = Quantities(
+        {str(name): posterior[name].to_numpy() for name in posterior.data_vars},
+        positions,
+        column.get("mode"),
+        weights,
+        {str(name): posterior[name].dims[2:] for name in posterior.data_vars},
+        {str(name): values.to_numpy() for name, values in posterior.coords.items()},
+    )
+    name = provenance.get("target", "target")
+    target = Target(_not_stored, positions.shape[2], name=name)
+    return Draws(
+        positions,
+        column["lp"],
+        target=target,
+        provenance=provenance,
+        derived=found,
+        **kept,
+        **counts,
+    )
+
+
+def _not_stored(x: Any) -> Any:
+    return jnp.nan * jnp.sum(x)
+
+
+def _posterior(found: Quantities) -> xr.Dataset:
+    variables = {name.replace("/", "."): values for name, values in found.variables.items()}
+    dims = {name.replace("/", "."): tuple(names) for name, names in found.dims.items()}
+    return _dataset(variables, dims, dict(found.coords))
+
+
+def _sample_stats(draws: Draws, found: Quantities) -> xr.Dataset:
+    diverging = np.isposinf(draws.log_density)
+    stats = {
+        "lp": draws.log_density,
+        "acceptance_rate": draws.acceptance_rate,
+        "accepted": draws.accepted,
+        "diverging": diverging if draws.diverging is None else draws.diverging,
+    }
+    if found.mode is not None:
+        stats["mode"] = found.mode
+    dataset = _dataset(stats, {}, {})
+    for name in ("nonfinite", "irreversible", "stopped"):
+        dataset[name] = ("chain", np.asarray(getattr(draws, name)))
+    return dataset
+
+
+def _dataset(variables: dict[str, np.ndarray], dims: dict, coords: dict) -> xr.Dataset:
+    """A dataset with axes `chain`, `draw` and the named ones, as ArviZ lays it out."""
+    data, places = {}, {}
+    for name, values in variables.items():
+        given = dims.get(name, ())
+        check(
+            len(given) in (0, values.ndim - 2),
+            f"dims of {name} must name its {values.ndim - 2} axes, got {tuple(given)}",
+        )
+        axes = tuple(given) or tuple(f"{name}_dim_{i}" for i in range(values.ndim - 2))
+        data[name] = (("chain", "draw", *axes), values)
+        sizes = dict(zip(("chain", "draw", *axes), values.shape, strict=True))
+        places |= {axis: np.asarray(coords.get(axis, np.arange(n))) for axis, n in sizes.items()}
+    return xr.Dataset(data, coords=places)
+
+
+def _attributes(draws: Draws, found: Quantities) -> dict[str, Any]:
+    """Attributes that NetCDF can hold: text and numbers, and all of the provenance as JSON."""
+    known = draws.provenance
+    plain = {
+        name: int(value) if isinstance(value, bool) else value
+        for name, value in known.items()
+        if isinstance(value, str | int | float)
+    }
+    return plain | {
+        "inference_library": "involutive",
+        "inference_library_version": known.get("version", __version__),
+        "sampling_time": float(known.get("sampling_seconds", np.nan)),
+        "tuning_steps": int(known.get("num_warmup", 0)),
+        "provenance": json.dumps(known, default=str),
+        "mode_weights": json.dumps(list(found.weights or ())),
+    }

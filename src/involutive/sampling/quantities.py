@@ -1,0 +1,103 @@
+"""The quantities that are judged: variables as users know them, coordinates, |x|², modes.
+
+A chain can look settled in every coordinate and still miss the target: a rotation keeps |x|², and
+a chain that never leaves a mode keeps its indicator 1{x in mode k}. So every figure that speaks for
+a run is the worst over all of them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from involutive.targets import Target
+
+ROWS = 65_536  # positions mapped at once, so that device memory stays small
+
+
+@dataclass(frozen=True, repr=False)
+class Quantities:
+    """What a run is judged by.
+
+    Attributes:
+        variables: `(chains, draws, ...)` by name, constrained as the target reports them.
+        positions: `(chains, draws, dim)`, flat and unconstrained.
+        mode: `(chains, draws)`, the mode each draw lies in, where the target names modes.
+        weights: the exact weight of every mode.
+        dims, coords: names of the axes of the variables, and of the places along them.
+    """
+
+    variables: dict[str, np.ndarray]
+    positions: np.ndarray
+    mode: np.ndarray | None = None
+    weights: tuple[float, ...] | None = None
+    dims: Mapping[str, Any] = field(default_factory=dict)
+    coords: Mapping[str, Any] = field(default_factory=dict)
+
+    def scalars(self) -> dict[str, np.ndarray]:
+        """Every element of every variable, `(chains, draws)`, by a name such as `theta[2]`."""
+        rows: dict[str, np.ndarray] = {}
+        for name, values in self.variables.items():
+            for index in np.ndindex(values.shape[2:]):
+                places = ", ".join(self._place(name, axis, i) for axis, i in enumerate(index))
+                rows[f"{name}[{places}]" if index else name] = values[(..., *index)]
+        return rows
+
+    def coordinates(self) -> dict[str, np.ndarray]:
+        """The flat coordinates; under the variables' names where the two are the same numbers."""
+        scalars, columns = self.scalars(), np.moveaxis(self.positions, 2, 0)
+        same = len(scalars) == len(columns) and all(
+            np.array_equal(a, b) for a, b in zip(scalars.values(), columns, strict=True)
+        )
+        return scalars if same else {f"flat[{i}]": column for i, column in enumerate(columns)}
+
+    def shape(self) -> dict[str, np.ndarray]:
+        """|x|² and, where modes are known, the indicator of each."""
+        rows = {"|x|²": np.sum(np.asarray(self.positions, np.float64) ** 2, axis=2)}
+        if self.mode is not None:
+            modes = range(len(self.weights or ()))
+            rows |= {f"mode {k}": (self.mode == k).astype(float) for k in modes}
+        return rows
+
+    def judged(self) -> dict[str, np.ndarray]:
+        """Coordinates, |x|² and mode indicators: what ESS per draw is the least over."""
+        return self.coordinates() | self.shape()
+
+    def _place(self, name: str, axis: int, i: int) -> str:
+        names = self.dims.get(name, ())
+        values = self.coords.get(names[axis]) if axis < len(names) else None
+        return str(i if values is None else np.asarray(values)[i])
+
+
+def quantities(target: Target, positions: np.ndarray) -> Quantities:
+    """Work out the quantities of draws `(chains, draws, dim)` of a target."""
+    mode, weights = None, None
+    if target.modes is not None:
+        mode, weights = _over(target.modes.label, positions), target.modes.weights
+    labels = target.labels
+    variables = _over(target.constrain, positions)
+    return Quantities(variables, positions, mode, weights, labels.dims, labels.coords)
+
+
+def judged(target: Target, positions: np.ndarray) -> dict[str, np.ndarray]:
+    """The judged quantities alone, under flat names; for looks during a run."""
+    names = {f"x[{i}]": positions[..., i] for i in range(positions.shape[2])}
+    mode = None if target.modes is None else _over(target.modes.label, positions)
+    weights = None if target.modes is None else target.modes.weights
+    return names | Quantities({}, positions, mode, weights).shape()
+
+
+def _over(function: Callable[[Any], Any], positions: np.ndarray) -> Any:
+    """Apply a function of one position to all of them, a fixed number of rows at a time."""
+    rows = positions.reshape(-1, positions.shape[-1])
+    size = min(ROWS, len(rows))
+    mapped, parts = jax.jit(jax.vmap(function)), []
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        out = mapped(jnp.asarray(np.resize(part, (size, rows.shape[1]))))
+        parts.append(jax.tree.map(lambda leaf, n=len(part): np.asarray(leaf)[:n], out))
+    lead = positions.shape[:2]
+    return jax.tree.map(lambda *p: np.concatenate(p).reshape(lead + p[0].shape[1:]), *parts)
