@@ -1,0 +1,90 @@
+"""How far the chain's law is from draws of the target, by energy distances.
+
+The energy distance `2 E|X - Y| - E|X - X'| - E|Y - Y'|` is zero exactly when two laws agree and
+needs draws only. It is taken in whitened coordinates next to the log density, which shows the
+strays outside the bulk that coordinates alone hardly notice:
+
+    start      between the law after b steps from X and the target
+    move       between pairs (x, x after m steps), x a draw, and pairs of independent draws; a chain
+               that stays put, or that moves along an orbit, is as far from zero as can be.
+"""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from involutive.kernel import Kernel, evaluate
+from involutive.training.objective import Data
+from involutive.training.rollouts import log_chi, rollouts
+
+POINTS = 512  # the distance takes memory in the square of this
+SPREAD = 1e-12  # keeps the square root differentiable and a constant column harmless
+
+
+def energy_distance(
+    x: Float[Array, "n k"],
+    weights: Float[Array, " n"],
+    y: Float[Array, "m k"],
+) -> Float[Array, ""]:
+    """The energy distance between the weighted points x and the points y."""
+    weights = weights / jnp.sum(weights)
+
+    def apart(a: Array, b: Array) -> Array:
+        square = jnp.sum(a**2, 1)[:, None] + jnp.sum(b**2, 1)[None, :] - 2 * a @ b.T
+        return jnp.sqrt(jnp.maximum(square, SPREAD))
+
+    across = weights @ jnp.mean(apart(x, y), axis=1)
+    # pairs of different points only, so that the estimate is not biased by its own size
+    other = y.shape[0] * (y.shape[0] - 1)
+    within_y = jnp.sum(apart(y, y)) / other
+    within_x = weights @ apart(x, x) @ weights / (1 - jnp.sum(weights**2))
+    return 2 * across - within_x - within_y
+
+
+class Features:
+    """Maps positions to whitened coordinates and a compressed log density."""
+
+    def __init__(self, kernel: Kernel, data: Data):
+        self.target = kernel.target
+        self.centre, self.spread = jnp.mean(data, axis=0), jnp.std(data, axis=0)
+        densities = self._log_density(data)
+        self.level, self.range = jnp.median(densities), jnp.std(densities) + SPREAD
+
+    def _log_density(self, positions: Float[Array, "n dim"]) -> Float[Array, " n"]:
+        return jax.vmap(lambda x: evaluate(self.target, x))(positions)
+
+    def __call__(self, positions: Float[Array, "n dim"]) -> Float[Array, "n features"]:
+        white = (positions - self.centre[None, :]) / (self.spread[None, :] + SPREAD)
+        height = (self._log_density(positions) - self.level) / self.range
+        # states far out have log densities of -1000: the inverse hyperbolic sine tames them
+        height = jnp.arcsinh(jnp.nan_to_num(height, neginf=-1e6))
+        return jnp.concatenate([jnp.clip(white, -1e3, 1e3), height[:, None]], axis=1)
+
+
+def start_distance(kernel: Kernel, data: Data, key: Key[Array, ""], steps: int) -> Float[Array, ""]:
+    """Energy distance between the law after `steps` steps from X and the data."""
+    key_start, key_rollout = jr.split(key)
+    data = data[:POINTS]
+    starts = kernel.initial.sample(key_start, (data.shape[0],))  # type: ignore[union-attr]
+    paths = rollouts(kernel, starts, key_rollout, steps)
+    features = Features(kernel, data)
+    weights = jnp.exp(jax.vmap(log_chi)(paths.log_accept))
+    return energy_distance(
+        features(paths.positions.reshape(-1, data.shape[1])), weights.reshape(-1), features(data)
+    )
+
+
+def move_distance(kernel: Kernel, data: Data, key: Key[Array, ""], steps: int) -> Float[Array, ""]:
+    """Energy distance between pairs `steps` steps apart in stationarity and independent pairs."""
+    data = data[:POINTS]
+    paths = rollouts(kernel, data, key, steps)
+    features = Features(kernel, data)
+    here = features(data)
+    states = steps + 1
+    moved = features(paths.positions.reshape(-1, data.shape[1]))
+    fake = jnp.concatenate([jnp.repeat(here, states, axis=0), moved], axis=1)
+    # the data come shuffled, so shifted by one row they are an independent copy
+    real = jnp.concatenate([here, jnp.roll(here, 1, axis=0)], axis=1)
+    weights = jnp.exp(jax.vmap(log_chi)(paths.log_accept))
+    return energy_distance(fake, weights.reshape(-1), real)

@@ -1,0 +1,323 @@
+"""The paper's training: a critic against the law of the chain after b steps.
+
+    min_θ max_D  E_p[D] - λ E_{χᵇ}[D] - (1-λ) E_{x~p, Tᵐ}[D]
+
+χᵇ is the law after b steps from X, Tᵐ the law after m steps from a draw of the target. Both are
+taken with the accept bits summed out exactly (`rollouts`). With λ = 1 nothing in the objective
+looks at moves made in stationarity. With λ < 1 and one critic of states the second term is content
+with a chain that stays put; a critic of pairs, which tells (x, x after m steps) from two
+independent draws, is not. So the paper's three remedies are fields of one configuration here.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from jaxtyping import Array, Float, Key
+
+from involutive.errors import check, check_count
+from involutive.kernel import Kernel
+from involutive.training.critics import Batch, Critic, States, clamped, gradient_penalty, pick
+from involutive.training.distance import move_distance, start_distance
+from involutive.training.objective import (
+    AbstractObjective,
+    Data,
+    Figures,
+    apply_gradient,
+    minibatch,
+    split_kernel,
+    split_trainable,
+)
+from involutive.training.rollouts import expectation, log_chi, rollouts
+
+DEAD = 0.01  # mean acceptance below which there is hardly a gradient left to learn from
+MEMORY = 0.95  # how much of the running acceptance is kept at an update
+
+
+def _rmsprop() -> optax.GradientTransformation:
+    return optax.rmsprop(5e-4)
+
+
+@dataclass(frozen=True)
+class MganConfig:
+    """The objective and how it is optimised. The defaults are the paper's Algorithm 1.
+
+    Attributes:
+        steps: b, steps from X.
+        data_steps: m, steps from a draw of the target.
+        balance: λ; 1 uses the first term only, 0 the second only.
+        pairwise: judge the second term by a critic of pairs.
+        batch: chains a rollout.
+        critic_steps: critic updates before each generator update.
+        clamp: w, the bound on the critic's weights, or None.
+        penalty: weight of the gradient penalty, or None.
+        critic_width, critic_depth: hidden layers of a critic.
+        scale: states are divided by this before a critic sees them.
+        rescue: while no proposal is accepted, moves count as accepted with at least this
+            probability, so that the critic's gradient reaches the network; None never does.
+        optimiser, critic_optimiser: Optax transformations.
+    """
+
+    steps: int = 2
+    data_steps: int = 2
+    balance: float = 1.0
+    pairwise: bool = False
+    batch: int = 256
+    critic_steps: int = 1
+    clamp: float | None = 0.1
+    penalty: float | None = None
+    critic_width: int = 64
+    critic_depth: int = 1
+    scale: float = 1.0
+    rescue: float | None = None
+    optimiser: optax.GradientTransformation = field(default_factory=_rmsprop)
+    critic_optimiser: optax.GradientTransformation = field(default_factory=_rmsprop)
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "data_steps", "critic_steps", "critic_width", "critic_depth"):
+            check_count(name, getattr(self, name))
+        check_count("batch", self.batch, least=2)
+        check(0 <= self.balance <= 1, f"balance must be in [0, 1], got {self.balance}")
+        check(self.scale > 0, f"scale must be positive, got {self.scale}")
+        for name in ("clamp", "penalty"):
+            value = getattr(self, name)
+            check(value is None or value > 0, f"{name} must be positive or None, got {value}")
+        check(
+            self.clamp is not None or self.penalty is not None,
+            "a critic needs a bound on its slope, got neither clamp nor penalty; pass penalty=1.0",
+        )
+        rescue = self.rescue
+        check(rescue is None or 0 < rescue <= 1, f"rescue must be in (0, 1], got {rescue}")
+
+    @staticmethod
+    def paper(learning_rate: float = 5e-4, **changes: Any) -> "MganConfig":
+        """Algorithm 1: λ = 1, one critic step a generator step, RMSProp, clamped weights."""
+        rmsprop = optax.rmsprop(learning_rate)
+        return replace(MganConfig(optimiser=rmsprop, critic_optimiser=rmsprop), **changes)
+
+    @staticmethod
+    def tuned(learning_rate: float = 2e-3, **changes: Any) -> "MganConfig":
+        """λ = 1 with what works: three critic steps, gradient penalty, Adam(β 0.5, 0.9)."""
+        adam = optax.adam(learning_rate, b1=0.5, b2=0.9)
+        config = MganConfig(
+            critic_steps=3, clamp=None, penalty=1.0, scale=4.0, rescue=0.5,
+            optimiser=adam, critic_optimiser=adam,
+        )  # fmt: skip
+        return replace(config, **changes)
+
+    @staticmethod
+    def combined(learning_rate: float = 2e-3, **changes: Any) -> "MganConfig":
+        """Both terms, the second judged by a critic of pairs: fast from X, and moving."""
+        config = MganConfig.tuned(learning_rate, balance=0.3, pairwise=True)
+        return replace(config, **changes)
+
+
+class Critics(eqx.Module):
+    """The critic of states and the critic of pairs, where they are used."""
+
+    states: Critic | None
+    pairs: Critic | None
+
+
+class Memory(NamedTuple):
+    """What is kept between updates. `acceptance` is a running mean over all rollouts."""
+
+    critics: Critics
+    generator: Any
+    critic: Any
+    acceptance: Float[Array, ""]
+
+
+class Term(NamedTuple):
+    """Real points, the states of rollouts with their log χ, and the term's weight."""
+
+    real: Batch
+    fake: States
+    log_weights: Float[Array, "n states"]
+    weight: float
+    acceptance: Float[Array, ""]
+
+
+class Mgan(AbstractObjective):
+    """Adversarial training by the MGAN objective with the exact-conditional estimator."""
+
+    config: MganConfig = eqx.field(static=True)
+
+    def __init__(self, config: MganConfig | None = None):
+        self.config = MganConfig.tuned() if config is None else config
+
+    def init(self, kernel: Kernel, key: Key[Array, ""]) -> Memory:
+        """Make the critics and the optimisers' states."""
+        config = self.config
+        check(
+            config.balance == 0 or kernel.initial is not None,
+            "training from X needs the kernel's initial law, got None; pass Kernel(..., initial=)",
+        )
+        key_states, key_pairs = jr.split(key)
+        dim, shape = kernel.target.dim, (config.critic_width, config.critic_depth, config.scale)
+        pairs = config.pairwise and config.balance < 1
+        critics = Critics(
+            Critic(key_states, dim, *shape) if config.balance > 0 or not pairs else None,
+            Critic(key_pairs, 2 * dim, *shape) if pairs else None,
+        )
+        return Memory(
+            critics,
+            config.optimiser.init(split_kernel(kernel)[0]),
+            config.critic_optimiser.init(split_trainable(critics)[0]),
+            jnp.ones(()),
+        )
+
+    def update(
+        self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]
+    ) -> tuple[Kernel, Memory, Figures]:
+        """Some critic steps on fresh rollouts, then one generator step."""
+        key_critic, key_generator = jr.split(key)
+        config, dead = self.config, memory.acceptance < DEAD
+        critics, state, gap = self._train_critics(kernel, memory, data, key_critic)
+        params, static = split_kernel(kernel)
+
+        def loss(params: Any) -> tuple[Array, Array]:
+            kernel = eqx.combine(params, static)
+            terms = self._terms(kernel, data, key_generator, config.batch, dead)
+            return -_fake_score(critics, terms), _mean_acceptance(terms)
+
+        (value, acceptance), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+        params, generator, skipped = apply_gradient(
+            config.optimiser, gradient, params, memory.generator
+        )
+        running = MEMORY * memory.acceptance + (1 - MEMORY) * acceptance
+        memory = Memory(critics, generator, state, running)
+        figures = {
+            "critic_gap": gap, "generator_loss": value, "rollout_acceptance": acceptance,
+            "rescued": dead.astype(value.dtype), "skipped": skipped,
+        }  # fmt: skip
+        return eqx.combine(params, static), memory, figures
+
+    def held_out(self, kernel: Kernel, data: Data, key: Key[Array, ""]) -> Float[Array, ""]:
+        """λ · (distance from the data b steps after X) + (1-λ) · (distance from independence)."""
+        config, total = self.config, jnp.zeros(())
+        key_start, key_move = jr.split(key)
+        if config.balance > 0:
+            start = start_distance(kernel, data, key_start, config.steps)
+            total = total + config.balance * start
+        if config.balance < 1:
+            move = move_distance(kernel, data, key_move, config.data_steps)
+            total = total + (1 - config.balance) * move
+        return total
+
+    def _train_critics(
+        self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]
+    ) -> tuple[Critics, Any, Array]:
+        """Ascend `E[D(real)] - E[D(fake)]`; one set of rollouts is cut into the critic's batches."""
+        config = self.config
+        key_terms, key_steps = jr.split(key)
+        count = config.critic_steps
+        dead = memory.acceptance < DEAD
+        terms = self._terms(kernel, data, key_terms, count * config.batch, dead)
+        params, static = split_trainable(memory.critics)
+
+        def step(carry: Any, at: tuple[list[Any], Array]) -> tuple[Any, Array]:
+            params, state = carry
+            points, key_step = at
+            batch = [
+                Term(*arrays, term.weight, term.acceptance)
+                for arrays, term in zip(points, terms, strict=True)
+            ]
+
+            def loss(params: Any) -> tuple[Array, Array]:
+                critics = eqx.combine(params, static)
+                gap = _real_score(critics, batch) - _fake_score(critics, batch)
+                return self._penalty(critics, batch, key_step) - gap, gap
+
+            (_, gap), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+            params, state, _ = apply_gradient(config.critic_optimiser, gradient, params, state)
+            if config.clamp is not None:
+                params = clamped(params, config.clamp)
+            return (params, state), gap
+
+        batches = [
+            tuple(leaf.reshape(count, config.batch, *leaf.shape[1:]) for leaf in term[:3])
+            for term in terms
+        ]
+        carry = (params, memory.critic)
+        carry, gaps = jax.lax.scan(step, carry, (batches, jr.split(key_steps, count)))
+        return eqx.combine(carry[0], static), carry[1], jnp.mean(gaps)
+
+    def _penalty(self, critics: Critics, terms: list[Term], key: Key[Array, ""]) -> Array:
+        if self.config.penalty is None:
+            return jnp.zeros(())
+        total = jnp.zeros(())
+        for term, key_term in zip(terms, jr.split(key, len(terms)), strict=True):
+            key_pick, key_between = jr.split(key_term)
+            fake = pick(term.fake, term.log_weights, key_pick)
+            slope = gradient_penalty(_judge(critics, term), term.real, fake, key_between)
+            total = total + self.config.penalty * term.weight * slope
+        return total
+
+    def _terms(
+        self, kernel: Kernel, data: Data, key: Key[Array, ""], count: int, dead: Array
+    ) -> list[Term]:
+        """The terms of the objective that have weight, each with `count` fresh rollouts."""
+        config = self.config
+        key_x, key_from_x, key_real, key_start, key_from, key_other = jr.split(key, 6)
+        terms = []
+        if config.balance > 0:
+            starts = kernel.initial.sample(key_x, (count,))  # type: ignore[union-attr]
+            states, chi, accept = self._states(kernel, starts, key_from_x, config.steps, dead)
+            real = minibatch(data, key_real, count)
+            terms.append(Term(real, states, chi, config.balance, accept))
+        if config.balance < 1:
+            starts = minibatch(data, key_start, count)
+            other = minibatch(data, key_other, count)
+            states, chi, accept = self._states(kernel, starts, key_from, config.data_steps, dead)
+            if config.pairwise:
+                # the other draw stands where the moved state does
+                real = jnp.concatenate([starts, other], axis=1)
+                begun = jnp.broadcast_to(starts[:, None, :], states.shape)
+                states = jnp.concatenate([begun, states], axis=2)
+            else:
+                real = other
+            terms.append(Term(real, states, chi, 1 - config.balance, accept))
+        return terms
+
+    def _states(
+        self, kernel: Kernel, starts: Batch, key: Key[Array, ""], steps: int, dead: Array
+    ) -> tuple[States, Array, Array]:
+        """States of rollouts, their log χ, and the mean acceptance."""
+        paths = rollouts(kernel, starts, key, steps)
+        log_accept = paths.log_accept
+        acceptance = jnp.mean(jnp.exp(log_accept))
+        if self.config.rescue is not None:
+            least = jnp.log(self.config.rescue)
+            log_accept = jnp.where(dead, jnp.maximum(log_accept, least), log_accept)
+        return paths.positions, jax.vmap(log_chi)(log_accept), acceptance
+
+
+def _judge(critics: Critics, term: Term) -> Critic:
+    critic = critics.states
+    if critic is None or term.real.shape[1] != critic.net.in_size:
+        critic = critics.pairs
+    return critic  # type: ignore[return-value]
+
+
+def _real_score(critics: Critics, terms: list[Term]) -> Array:
+    scores = [term.weight * jnp.mean(jax.vmap(_judge(critics, term))(term.real)) for term in terms]
+    return jnp.sum(jnp.stack(scores))
+
+
+def _fake_score(critics: Critics, terms: list[Term]) -> Array:
+    """`Σ_terms weight · E_{i~χ}[D(φ_i)]`."""
+
+    def score(term: Term) -> Array:
+        values = jax.vmap(jax.vmap(_judge(critics, term)))(term.fake)
+        return term.weight * jnp.mean(jax.vmap(expectation)(values, term.log_weights))
+
+    return jnp.sum(jnp.stack([score(term) for term in terms]))
+
+
+def _mean_acceptance(terms: list[Term]) -> Array:
+    return jnp.mean(jnp.stack([term.acceptance for term in terms]))
