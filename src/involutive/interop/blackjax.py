@@ -1,0 +1,173 @@
+"""BlackJAX: our kernels as one of its algorithms, and its algorithms as local moves of ours.
+
+`algorithm` is a BlackJAX `GenerateSamplingAPI`, so `algorithm(logdensity_fn, kernel)` serves
+`blackjax.util.run_inference_algorithm`, and `algorithm.build_kernel(kernel)` is the inner kernel
+of its sequential Monte Carlo, where the density changes while the proposal stays.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import blackjax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Key
+
+from involutive.errors import InputError, check
+from involutive.interop.extras import first_line
+from involutive.kernel import AbstractKernel, Info, State, Vector
+from involutive.targets import Target
+
+
+class InvolutiveState(NamedTuple):
+    """A position, any pytree, and its log density."""
+
+    position: Any
+    logdensity: Any
+
+
+class InvolutiveInfo(NamedTuple):
+    """What happened in a step; `proposal` has the shape of a position."""
+
+    acceptance_rate: Any
+    is_accepted: Any
+    proposal: Any
+    log_ratio: Any
+    is_divergent: Any
+
+
+def retarget(kernel: AbstractKernel, target: Target) -> AbstractKernel:
+    """Return the kernel with its proposal unchanged and another density to leave invariant."""
+    found = type(kernel).__name__
+    check(isinstance(kernel, AbstractKernel), f"kernel must be a kernel, got {found}")
+    check(
+        kernel.target.dim == target.dim,
+        f"kernel must have the density's dimension, {target.dim}, got {kernel.target.dim}",
+    )
+
+    def is_target(node: Any) -> bool:
+        return isinstance(node, Target)
+
+    swapped = [target if is_target(x) else x for x in jax.tree.leaves(kernel, is_leaf=is_target)]
+    return jax.tree.unflatten(jax.tree.structure(kernel, is_leaf=is_target), swapped)
+
+
+def init(position: Any, logdensity_fn: Callable[[Any], Any]) -> InvolutiveState:
+    """Return the state at a position."""
+    return InvolutiveState(position, logdensity_fn(position))
+
+
+def build_kernel(kernel: AbstractKernel) -> Callable[..., tuple[InvolutiveState, InvolutiveInfo]]:
+    """Return `step(rng_key, state, logdensity_fn)`: a step with `kernel`'s proposal."""
+
+    def step(
+        rng_key: Any, state: InvolutiveState, logdensity_fn: Callable[[Any], Any]
+    ) -> tuple[InvolutiveState, InvolutiveInfo]:
+        target = Target(logdensity_fn, like=state.position)
+        position, restore = ravel_pytree(state.position)
+        now = State(position, jnp.asarray(state.logdensity, position.dtype))
+        new, info = retarget(kernel, target).step(rng_key, now)
+        moved = InvolutiveState(
+            restore(new.position), new.log_density.astype(jnp.result_type(state.logdensity))
+        )
+        return moved, InvolutiveInfo(
+            info.acceptance_rate,
+            info.accepted,
+            restore(info.proposal),
+            info.log_ratio,
+            info.nonfinite | info.irreversible,
+        )
+
+    return step
+
+
+def as_top_level_api(
+    logdensity_fn: Callable[[Any], Any], kernel: AbstractKernel
+) -> blackjax.SamplingAlgorithm:
+    """Return BlackJAX's pair `(init, step)` for a density of any pytree and a kernel's proposal."""
+    return blackjax.base.build_sampling_algorithm(build_kernel(kernel), init, logdensity_fn)
+
+
+algorithm = blackjax.GenerateSamplingAPI(as_top_level_api, init, build_kernel)
+
+
+class LocalMove(AbstractKernel):
+    """One step of a BlackJAX algorithm, as a kernel.
+
+    The algorithm's state is made afresh from the position at every step, so that any kernel can
+    move the chain in between: one more evaluation a step. It is exact for every algorithm that
+    leaves its `logdensity_fn` invariant; `mclmc` (unadjusted) and `elliptical_slice` (which
+    multiplies the density by a prior) do not.
+    """
+
+    target: Target
+    initial: AbstractDistribution | None
+    algorithm: Callable[..., blackjax.SamplingAlgorithm] = eqx.field(static=True)
+    parameters: dict[str, Any]
+
+    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        key_init, key_step = jr.split(key)
+        moves = self.algorithm(self.target.log_density, **self.parameters)
+        before = moves.init(state.position, key_init)
+        after, info = moves.step(key_step, before)
+        density = jnp.asarray(after.logdensity, state.log_density.dtype)
+        # a chain stopped at a density of +inf stays stopped, as in every other kernel
+        stopped = state.log_density == jnp.inf
+        position = jnp.where(stopped, state.position, after.position)
+        density = jnp.where(stopped, state.log_density, density)
+        return State(position, density), _translate(info, state.position, position, density)
+
+
+def local_move(
+    target: Target,
+    algorithm: Callable[..., blackjax.SamplingAlgorithm],
+    *,
+    initial: AbstractDistribution | None = None,
+    **parameters: Any,
+) -> LocalMove:
+    """Return a BlackJAX algorithm as a kernel, to sample with or to mix with a learned one.
+
+    For example `local_move(target, blackjax.nuts, step_size=0.1, inverse_mass_matrix=scales)`.
+
+    Args:
+        target: the density.
+        algorithm: BlackJAX's algorithm itself, or any function of `(logdensity_fn, **parameters)`
+            that returns its pair `(init, step)`.
+        initial: the law chains start from when no positions are given.
+        **parameters: of the algorithm.
+    """
+    check(isinstance(target, Target), f"target must be a Target, got {type(target).__name__}")
+    check(
+        callable(algorithm),
+        f"algorithm must be a BlackJAX algorithm such as blackjax.nuts, got "
+        f"{type(algorithm).__name__}; pass its parameters to local_move",
+    )
+    arrays = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, parameters)
+    build = getattr(algorithm, "differentiable", algorithm)  # the API object itself has no hash
+    try:
+        build(target.log_density, **arrays)
+    except TypeError as error:
+        raise InputError(
+            f"algorithm must accept its parameters, but {first_line(error)}"
+        ) from error
+    return LocalMove(target, initial, build, arrays)
+
+
+def _translate(info: Any, before: Vector, after: Vector, density: Any) -> Info:
+    """BlackJAX's account of a step in our words; what it does not report is read off the move."""
+    moved = jnp.any(after != before)
+    rate = getattr(info, "acceptance_rate", moved)
+    rate = jnp.asarray(rate, after.dtype)
+    return Info(
+        proposal=after,
+        log_ratio=jnp.log(rate),
+        accepted=moved,
+        acceptance_rate=rate,
+        nonfinite=~jnp.isfinite(density),
+        irreversible=jnp.array(False),
+    )

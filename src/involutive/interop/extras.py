@@ -1,0 +1,28 @@
+"""Optional libraries: without one, the error names the extra that installs it."""
+
+from types import ModuleType
+
+from involutive.errors import InputError
+
+
+class MissingExtra(InputError, ImportError):
+    """An optional library is not installed; the message says how to install it."""
+
+
+def require(library: str, extra: str) -> ModuleType:
+    """Import and return an optional library, or say which extra of this package brings it."""
+    import importlib
+
+    try:
+        return importlib.import_module(library)
+    except ImportError as error:
+        raise MissingExtra(
+            f"this needs {library}, which could not be imported ({error}); "
+            f"install it with: pip install 'involutive[{extra}]'"
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return a foreign error as one line: its type and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
