@@ -6,6 +6,7 @@ from involutive.architectures import paper_network, swap_network
 from involutive.auxiliary import GaussianMixture, standard_normal
 from involutive.bijections import AdditiveCoupling, additive_cascade
 from involutive.classical import a_nice_mc, hmc, random_walk
+from involutive.codec import register
 from involutive.errors import InputError
 from involutive.involutions import (
     AbstractInvolution,
@@ -20,6 +21,7 @@ from involutive.lattice import Lattice, lattice
 from involutive.sampling.draws import Draws
 from involutive.sampling.run import sample
 from involutive.sampling.until import Until
+from involutive.storage import load, save
 from involutive.targets import Target
 
 __all__ = [
@@ -48,9 +50,12 @@ __all__ = [
     "hmc",
     "interop",
     "lattice",
+    "load",
     "paper_network",
     "random_walk",
+    "register",
     "sample",
+    "save",
     "standard_normal",
     "swap_network",
     "targets",
