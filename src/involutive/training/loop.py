@@ -67,12 +67,14 @@ class Fit:
         history: one row a chunk: step, held_out, losses, acceptance figures, seconds.
         skipped: updates left out because a gradient was not finite.
         diverged: in words, if training ended in a state worse than it began; else None.
+        memory: what the objective remembers at the end; hand it to `fit` to go on.
     """
 
     kernel: Kernel
     history: list[dict[str, float]] = field(default_factory=list)
     skipped: int = 0
     diverged: str | None = None
+    memory: Any = None
 
     @property
     def best(self) -> dict[str, float]:
@@ -109,6 +111,7 @@ def fit(
     config: TrainConfig | None = None,
     progress: bool | None = None,
     label: str = "training",
+    memory: Any = None,
 ) -> Fit:
     """Improve `kernel` by `objective` on (approximate) posterior draws `samples`.
 
@@ -120,6 +123,7 @@ def fit(
         config: lengths and stopping rule.
         progress: show a progress bar; by default on a terminal.
         label: the bar's caption.
+        memory: `Fit.memory` of an earlier call with this objective; None starts afresh.
 
     Returns:
         The trained kernel with the history of training.
@@ -127,7 +131,7 @@ def fit(
     config = config or TrainConfig()
     key_split, key_init, key_check, key_run = jr.split(as_key(key), 4)
     data, held = split_samples(check_samples(samples, kernel.target.dim), key_split)
-    memory = objective.init(kernel, key_init)
+    memory = objective.init(kernel, key_init) if memory is None else memory
     best, stale, skipped, history = kernel, 0, 0, []
     began, step = time.perf_counter(), 0
 
@@ -161,7 +165,7 @@ def fit(
                 break
             if config.seconds is not None and history[-1]["seconds"] > config.seconds:
                 break
-    return Fit(best, history, skipped, _divergence(history, skipped, step))
+    return Fit(best, history, skipped, _divergence(history, skipped, step), memory)
 
 
 @eqx.filter_jit
