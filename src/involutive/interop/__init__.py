@@ -7,8 +7,6 @@ from involutive.errors import InputError
 
 _EXTRAS = {"arviz": None, "blackjax": None, "numpyro": "numpyro", "pymc": "pymc"}
 
-__all__ = ["arviz", "blackjax", "numpyro", "pymc"]  # noqa: F822 - found by __getattr__
-
 
 def __getattr__(name: str) -> Any:
     if name not in _EXTRAS:

@@ -1,6 +1,6 @@
 """ArviZ: draws out as `InferenceData` (0.x) or `DataTree` (1.x), and its ESS, R-hat and MCSE in.
 
-The two lines of ArviZ differ in their containers and defaults; this file is the only one that knows.
+The two lines of ArviZ differ in containers and defaults; this file is the only one that knows.
 """
 
 import json
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-import arviz as az
+import arviz
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
@@ -19,6 +19,7 @@ from involutive.sampling.draws import Draws
 from involutive.sampling.quantities import Quantities, quantities
 from involutive.targets import Target
 
+az: Any = arviz  # its two lines have different types
 TREES = int(az.__version__.split(".")[0]) >= 1  # xarray's DataTree replaced InferenceData in 1.0
 LEAST_DRAWS = 4  # fewer cannot be split into halves with a variance
 TAILS = (0.05, 0.95)  # 1.x would take other tails than 0.x
@@ -101,7 +102,7 @@ def group(data: Any, name: str) -> xr.Dataset:
 
 
 def to_netcdf(draws: Draws, path: str | Path) -> Path:
-    """Write draws as NetCDF: to a temporary file first, so that a good file is never half replaced."""
+    """Write draws as NetCDF, to a temporary file first: a good file is never half replaced."""
     path = Path(path)
     check(path.parent.is_dir(), f"path must be in a folder that exists, got {path.parent}")
     partial = path.with_name(path.name + ".partial")
@@ -126,7 +127,7 @@ def from_netcdf(path: str | Path) -> Any:
 
 
 def read_draws(path: str | Path) -> Draws:
-    """Read draws back from NetCDF: `summary` and `to_arviz` work; the density itself is not stored."""
+    """Read draws back from NetCDF. `summary` and `to_arviz` work; the density is not stored."""
     data = from_netcdf(path)
     try:
         posterior, stats = group(data, "posterior"), group(data, "sample_stats")

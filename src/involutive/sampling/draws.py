@@ -47,7 +47,7 @@ class Draws:
         return self.positions.shape[1]
 
     def to_arviz(self) -> Any:
-        """Return the draws as ArviZ's `InferenceData` (0.x) or `DataTree` (1.x), variables named."""
+        """Return ArviZ's `InferenceData` (0.x) or `DataTree` (1.x), variables named."""
         from involutive.interop.arviz import from_draws
 
         return from_draws(self)

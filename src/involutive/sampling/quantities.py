@@ -98,6 +98,8 @@ def _over(function: Callable[[Any], Any], positions: np.ndarray) -> Any:
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
         out = mapped(jnp.asarray(np.resize(part, (size, rows.shape[1]))))
-        parts.append(jax.tree.map(lambda leaf, n=len(part): np.asarray(leaf)[:n], out))
+        parts.append(jax.tree.map(np.asarray, out))
     lead = positions.shape[:2]
-    return jax.tree.map(lambda *p: np.concatenate(p).reshape(lead + p[0].shape[1:]), *parts)
+    return jax.tree.map(
+        lambda *p: np.concatenate(p)[: len(rows)].reshape(lead + p[0].shape[1:]), *parts
+    )

@@ -45,7 +45,7 @@ class Until:
             check(ok, f"{name} of Until must be a positive number, got {value}")
         check(
             self.rhat is None or self.rhat > 1,
-            f"rhat of Until must be above 1, which no finite run reaches, got {self.rhat}; use 1.01",
+            f"rhat of Until must be above 1, the value of equal chains, got {self.rhat}; use 1.01",
         )
         check_count("max_samples of Until", self.max_samples, least=4)
 
@@ -83,7 +83,8 @@ class Watch:
         """The state of the goal at the last look, for the progress bar."""
         if not self.looks:
             return {}
-        last, until, shown = self.looks[-1], self.until, {}
+        last, until = self.looks[-1], self.until
+        shown: dict[str, object] = {}
         if until.ess is not None:
             shown["ess"] = f"{last['ess']:,.0f}/{until.ess:,.0f} ({last['least']})"
         if until.rhat is not None:

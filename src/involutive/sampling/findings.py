@@ -1,0 +1,301 @@
+"""What can be wrong with a run, in plain words, each with what to try.
+
+Every check looks at the evidence and returns a finding or None. A serious finding means that the
+draws should not be used as they are; the others are worth knowing.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from involutive.sampling.draws import Draws
+
+LARGEST_RHAT = 1.01
+LEAST_ESS = 400.0  # below it ESS and R-hat are themselves uncertain (Vehtari et al. 2021)
+LAGS = 8
+
+
+class Finding(NamedTuple):
+    """One problem: a short name, what was found, and what to try."""
+
+    kind: str
+    problem: str
+    remedy: str
+    serious: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.problem} Try: {self.remedy}"
+
+
+@dataclass(frozen=True, repr=False)
+class Evidence:
+    """What the checks look at.
+
+    Attributes:
+        draws: the run.
+        names: the rows of the table.
+        figures: its columns, each by the name of the row.
+        rhat: the R-hat that judges this run: `r_hat`, or `nested_r_hat` for many short chains.
+        ess_per_draw: the least bulk ESS per draw over coordinates, |x|² and modes.
+        slowest: the quantity it belongs to.
+        share, exact: visited and exact weights of the modes, where known.
+    """
+
+    draws: Draws
+    names: list[str]
+    figures: dict[str, dict[str, float]]
+    rhat: str
+    ess_per_draw: float
+    slowest: str
+    share: np.ndarray | None = None
+    exact: np.ndarray | None = None
+
+    @property
+    def acceptance(self) -> float:
+        """The mean probability of acceptance; never to be shown without `ess_per_draw`."""
+        return float(np.mean(self.draws.acceptance_rate))
+
+    def worst(self, figure: str, largest: bool) -> tuple[str, float]:
+        """The quantity with the largest or least value of a figure, constants left out."""
+        spread, column = self.figures["sd"], self.figures[figure]
+        varied = {n: column[n] for n in self.names if spread[n] > 0 and np.isfinite(column[n])}
+        if not varied:
+            return self.names[0], float("nan")
+        name = (max if largest else min)(varied, key=lambda n: varied[n])
+        return name, varied[name]
+
+
+def judge(evidence: Evidence) -> list[Finding]:
+    """Run every check; serious findings come first."""
+    found = [finding for check in CHECKS if (finding := check(evidence)) is not None]
+    return sorted(found, key=lambda finding: not finding.serious)
+
+
+def _too_few(evidence: Evidence) -> Finding | None:
+    chains, draws = evidence.draws.num_chains, evidence.draws.num_samples
+    if draws >= 8 and chains >= 2:
+        return None
+    problem = f"{chains} chain(s) of {draws} draw(s) are too few to tell whether they agree."
+    return Finding("too few", problem, "at least 4 chains of 100 draws.", draws < 8)
+
+
+def _stopped(evidence: Evidence) -> Finding | None:
+    chains = np.flatnonzero(evidence.draws.stopped)
+    if chains.size == 0:
+        return None
+    problem = (
+        f"{chains.size} of {evidence.draws.num_chains} chains ({_listed(chains)}) met a density of "
+        "+inf and were stopped."
+    )
+    remedy = "bound the density: an infinite density is a point mass that no chain can leave."
+    return Finding("stopped chains", problem, remedy)
+
+
+def _disagree(evidence: Evidence) -> Finding | None:
+    name, value = evidence.worst(evidence.rhat, largest=True)
+    if not value > LARGEST_RHAT:
+        return None
+    label = "nested R-hat" if evidence.rhat.startswith("nested") else "R-hat"
+    problem = f"The chains disagree: {label} is {value:.3g} for {name} (at most {LARGEST_RHAT})."
+    remedy = (
+        "more warm-up and more draws if R-hat falls as chains grow; if it does not, the chains sit "
+        "in different modes: learn a proposal (inv.learn) that moves between them."
+    )
+    return Finding("chains disagree", problem, remedy)
+
+
+def _modes(evidence: Evidence) -> Finding | None:
+    if evidence.share is None or evidence.exact is None:
+        return None
+    share, exact = evidence.share, evidence.exact
+    total = evidence.draws.num_chains * evidence.draws.num_samples
+    missed = np.flatnonzero((share == 0) & (exact * total > 20))
+    sizes = np.array([evidence.figures["ess_bulk"][f"mode {k}"] for k in range(exact.size)])
+    noise = np.sqrt(exact * (1 - exact) / np.maximum(sizes, 1.0))
+    distance = float(0.5 * np.abs(share - exact).sum())
+    off = distance > 0.02 and bool((np.abs(share - exact) > 5 * noise).any())
+    if missed.size == 0 and not off:
+        return None
+    what = (
+        f"mode(s) {_listed(missed)} were never visited" if missed.size else "by far more than noise"
+    )
+    problem = f"The mode weights are {distance:.3f} in total variation from the exact ones: {what}."
+    remedy = (
+        "a learned proposal, or chains started in every mode; HMC alone does not cross between."
+    )
+    return Finding("mode weights", problem, remedy)
+
+
+def _stuck(evidence: Evidence) -> Finding | None:
+    positions = evidence.draws.positions
+    count = positions.shape[1]
+    if count < 20:
+        return None
+    longest = _longest_rest(np.any(np.diff(positions, axis=1) != 0, axis=2))
+    chains = np.flatnonzero(longest >= max(20, 0.2 * count))
+    if chains.size == 0:
+        return None
+    problem = (
+        f"{chains.size} of {positions.shape[0]} chains ({_listed(chains)}) stood still for a fifth "
+        f"of the run or more; the longest rest was {int(longest.max())} of {count} draws."
+    )
+    remedy = (
+        "mix in local moves, inv.Mixture([kernel, inv.random_walk(target, scale)], [0.8, 0.2]), or "
+        "train longer: such states are where the proposal is too narrow."
+    )
+    return Finding("stuck chains", problem, remedy)
+
+
+def _low_ess(evidence: Evidence) -> Finding | None:
+    worst = [(*evidence.worst(kind, largest=False), kind) for kind in ("ess_bulk", "ess_tail")]
+    constant = [name for name in evidence.names if evidence.figures["sd"][name] == 0]
+    rest = f" {_listed(constant)} never changed." if len(constant) == len(evidence.names) else ""
+    low = [(name, value, kind) for name, value, kind in worst if value < LEAST_ESS]
+    if not low and not rest:
+        return None
+    name, value, kind = min(low, key=lambda row: row[1]) if low else (evidence.names[0], 0.0, "ess")
+    label = {"ess_bulk": "bulk ESS", "ess_tail": "tail ESS"}.get(kind, "ESS")
+    total = evidence.draws.num_chains * evidence.draws.num_samples
+    problem = f"Too few effective draws: {label} {value:.0f} of {total} draws for {name}.{rest}"
+    factor = LEAST_ESS / max(value, 1.0)
+    _, ratio = evidence.worst(evidence.rhat, largest=True)
+    more = f"inv.Until(ess={LEAST_ESS:.0f})"
+    remedy = f"about {factor:.0f} times as many draws ({more}), or a better kernel."
+    if ratio > 1.1:
+        remedy = "a better kernel first: while chains disagree, more draws do not make them agree."
+    return Finding("low ESS", problem, remedy)
+
+
+def _periodic(evidence: Evidence) -> Finding | None:
+    apart = lag_distances(evidence.draws.positions)
+    if apart.size < 2 or not apart[0] > 0 or evidence.ess_per_draw > 0.1:
+        return None
+    period = int(np.argmin(apart[1:])) + 2
+    if apart[period - 1] > 0.5 * apart[0]:
+        return None
+    problem = (
+        f"The moves are periodic: draws {period} steps apart are closer than neighbours, so "
+        f"acceptance {evidence.acceptance:.2f} comes with {evidence.ess_per_draw:.2g} effective "
+        f"draws per draw ({evidence.slowest})."
+    )
+    remedy = (
+        "mix in another kernel with inv.Mixture, give the proposal more auxiliary dimensions, and "
+        "do not train on acceptance."
+    )
+    return Finding("periodic moves", problem, remedy)
+
+
+def _nowhere(evidence: Evidence) -> Finding | None:
+    if evidence.acceptance < 0.6 or evidence.ess_per_draw > 0.01 or _periodic(evidence):
+        return None
+    problem = (
+        f"Moves are accepted but lead nowhere: acceptance {evidence.acceptance:.2f} with "
+        f"{evidence.ess_per_draw:.2g} effective draws per draw ({evidence.slowest})."
+    )
+    remedy = "longer moves (a larger step or scale), or a learned proposal if modes are far apart."
+    return Finding("moves lead nowhere", problem, remedy, serious=False)
+
+
+def _nonfinite(evidence: Evidence) -> Finding | None:
+    share = _share(evidence, evidence.draws.nonfinite)
+    if share == 0:
+        return None
+    problem = (
+        f"The density was not a number at {_count(evidence.draws.nonfinite)} proposals "
+        f"({share:.2%} of draws), which were rejected and counted."
+    )
+    remedy = (
+        "return -inf outside the support, and compute in float64 (jax_enable_x64); draws cover "
+        "only where the density is a number."
+    )
+    return Finding("non-finite densities", problem, remedy, share > 0.01)
+
+
+def _round_trip(evidence: Evidence) -> Finding | None:
+    share = _share(evidence, evidence.draws.irreversible)
+    if share == 0:
+        return None
+    problem = (
+        f"The involution did not return to its start at {_count(evidence.draws.irreversible)} "
+        f"proposals ({share:.2%} of draws), which were rejected and counted."
+    )
+    remedy = (
+        "float64 (jax_enable_x64), a lattice with fewer bits, or a rescaled target; weights that "
+        "grew large in training do this too."
+    )
+    return Finding("round-trip failures", problem, remedy, share > 0.05)
+
+
+def _precision(evidence: Evidence) -> Finding | None:
+    values = evidence.draws.log_density
+    finite = values[np.isfinite(values)]
+    if values.dtype != np.float32 or finite.size == 0:
+        return None
+    spacing = float(np.spacing(np.abs(finite).max().astype(np.float32)))
+    if spacing < 0.01:
+        return None
+    problem = (
+        f"The log density reaches {float(np.abs(finite).max()):.3g}, where float32 steps by "
+        f"{spacing:.2g} nats: acceptance ratios are that uncertain."
+    )
+    remedy = "float64 (jax_enable_x64), or drop constants from the log density."
+    return Finding("float32 log density", problem, remedy, spacing > 0.05)
+
+
+def _interrupted(evidence: Evidence) -> Finding | None:
+    known = evidence.draws.provenance
+    reason = (known.get("until") or {}).get("reason", "goal")
+    if not known.get("interrupted") and reason in ("goal", "interrupted"):
+        return None
+    why = "it was interrupted" if known.get("interrupted") else f"its budget of {reason} ended"
+    return Finding("ended early", f"The run ended before its goal: {why}.", "a longer run.", False)
+
+
+CHECKS = (
+    _stopped,
+    _disagree,
+    _modes,
+    _stuck,
+    _periodic,
+    _low_ess,
+    _too_few,
+    _nonfinite,
+    _round_trip,
+    _precision,
+    _nowhere,
+    _interrupted,
+)
+
+
+def lag_distances(positions: np.ndarray, lags: int = LAGS) -> np.ndarray:
+    """`E|x_{t+p} - x_t|² / 2Var` for p = 1 .. lags, averaged over the coordinates.
+
+    It grows with p towards 1 for a chain that forgets, and falls back at p for a period of p.
+    """
+    scale = positions.std(axis=(0, 1))
+    scaled = positions[..., scale > 0] / scale[scale > 0]
+    lags = min(lags, positions.shape[1] - 1) if scaled.shape[2] else 0
+    gaps = [scaled[:, p:] - scaled[:, :-p] for p in range(1, lags + 1)]
+    return np.array([0.5 * float(np.mean(gap.astype(np.float64) ** 2)) for gap in gaps])
+
+
+def _longest_rest(moved: np.ndarray) -> np.ndarray:
+    """The most draws in a row without a move, for every chain."""
+    chains, count = moved.shape
+    last = np.where(moved, np.arange(count), -1)
+    rest = np.arange(count) - np.maximum.accumulate(last, axis=1)
+    return rest.max(axis=1) if count else np.zeros(chains, int)
+
+
+def _share(evidence: Evidence, counts: np.ndarray) -> float:
+    return float(np.sum(counts)) / (evidence.draws.num_chains * evidence.draws.num_samples)
+
+
+def _count(counts: np.ndarray) -> str:
+    return f"{int(np.sum(counts)):,}"
+
+
+def _listed(items: object, most: int = 6) -> str:
+    names = [str(item) for item in np.asarray(items)]
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
