@@ -19,6 +19,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Bool, Float, Key
 
+from involutive.bijections import round_to
 from involutive.errors import check
 from involutive.involutions import AbstractInvolution
 from involutive.lattice import Lattice
@@ -73,9 +74,13 @@ class AbstractKernel(eqx.Module):
     initial: eqx.AbstractVar[AbstractDistribution | None]
 
     def init(self, position: Any, rng_key: Any = None) -> State:
-        """Return the state at a position. `rng_key` is accepted as BlackJAX passes one."""
+        """Return the state at a position, on the lattice if the kernel moves on one.
+
+        `rng_key` is accepted as BlackJAX passes one.
+        """
         del rng_key
-        position = self.target.flatten(position)
+        position, grid = self.target.flatten(position), _spacing(self)
+        position = position if grid is None else round_to(position, grid)
         return State(position, evaluate(self.target, position))
 
     @abc.abstractmethod
@@ -129,12 +134,6 @@ class Kernel(AbstractKernel):
         self.target, self.involution, self.auxiliary = target, involution, auxiliary
         self.initial, self.guard = initial, guard
 
-    def init(self, position: Any, rng_key: Any = None) -> State:
-        """Return the state at a position, on the lattice if the involution is on one."""
-        del rng_key
-        position = self._snap(self.target.flatten(position))
-        return State(position, evaluate(self.target, position))
-
     def propose(self, state: State, auxiliary: Vector) -> Proposal:
         """Apply f to (φ, π) and return where it leads with the log acceptance ratio."""
         dim = self.target.dim
@@ -152,11 +151,10 @@ class Kernel(AbstractKernel):
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
         """Draw a fresh π, propose, and accept with probability `min(1, ratio)`."""
         key_auxiliary, key_accept = jr.split(key)
-        auxiliary = self._snap(self.auxiliary.sample(key_auxiliary))
+        auxiliary = self.auxiliary.sample(key_auxiliary)
+        if isinstance(self.involution, Lattice):
+            auxiliary = self.involution.snap(auxiliary)
         return decide(key_accept, state, self.propose(state, auxiliary))
-
-    def _snap(self, x: Vector) -> Vector:
-        return self.involution.snap(x) if isinstance(self.involution, Lattice) else x
 
     def _returns(self, z: Vector, moved: Vector) -> Flag:
         """Whether f(f(z)) = z within the guard's tolerance."""
@@ -255,7 +253,20 @@ def _check_kernels(kernels: Any) -> tuple[AbstractKernel, ...]:
         check(isinstance(kernel, AbstractKernel), f"kernels must be kernels, got a {found}")
     dims = [kernel.target.dim for kernel in kernels]
     check(len(set(dims)) == 1, f"kernels must share one target, got targets of dimension {dims}")
+    # a position off the lattice would be rounded by the next kernel, which is no involution
+    grids = [_spacing(kernel) for kernel in kernels]
+    check(
+        len(set(grids)) == 1,
+        f"kernels must move on one lattice, or none of them on any, got spacings {grids}",
+    )
     return kernels
+
+
+def _spacing(kernel: AbstractKernel) -> float | None:
+    """The spacing of the lattice a kernel's positions stay on, or None."""
+    if isinstance(kernel, Kernel) and isinstance(kernel.involution, Lattice):
+        return kernel.involution.grid
+    return _spacing(kernel.kernels[0]) if isinstance(kernel, Mixture | Cycle) else None
 
 
 def _first_initial(kernels: tuple[AbstractKernel, ...]) -> AbstractDistribution | None:
