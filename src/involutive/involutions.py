@@ -184,7 +184,8 @@ class MatrixBlock(AbstractInvolution):
         along = v @ w
         across = w - along * v
         steepest = LEAST_COSINE / np.sqrt(1 - LEAST_COSINE**2)
-        along = jnp.maximum(along, steepest * _norm(across))
+        # |along| mirrors an obtuse w, so that the turn is continuous and w = -v gives w = v
+        along = jnp.maximum(jnp.abs(along), steepest * _norm(across))
         return v, _unit(across + along * v)
 
     def __call__(self, z: Vector) -> tuple[Vector, Scalar]:
