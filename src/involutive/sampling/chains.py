@@ -149,9 +149,9 @@ class Chains:
         self.blocks = [state for state, _ in results]
         self.step += count * self.thin
         return jax.tree.map(
-            lambda *parts: np.concatenate(
-                [np.swapaxes(part[:count], 0, 1) for part in parts]
-            )[: self.ids.size],
+            lambda *parts: np.concatenate([np.swapaxes(part[:count], 0, 1) for part in parts])[
+                : self.ids.size
+            ],
             *[trace for _, trace in results],
         )
 

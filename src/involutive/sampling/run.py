@@ -1,24 +1,37 @@
 """`sample`: chains in, draws out, chunk by chunk."""
 
+import hashlib
+import signal
 import time
+import warnings
+from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
-import hashlib
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jax.sharding import Mesh
 
 from involutive._version import __version__
 from involutive.errors import check, check_count
+from involutive.fingerprint import check_density
 from involutive.kernel import AbstractKernel
 from involutive.keys import KeyLike, as_key
-from involutive.sampling.chains import BLOCK, Chains, Trace
+from involutive.sampling.chains import BLOCK, Chains, Trace, check_positions
+from involutive.sampling.checkpoint import Checkpoint, same_run
 from involutive.sampling.draws import Draws
+from involutive.sampling.interrupt import TERMINATED, Interrupt
 from involutive.sampling.progress import Progress
+from involutive.sampling.recorder import Recorder
+from involutive.sampling.share import Share, share_of
 from involutive.sampling.until import Until, Watch
+from involutive.tensors import PathLike
 
 CHUNK = 250  # draws a chunk: often enough to show progress, rarely enough to cost nothing
+FIRST_CHUNK = 16
 
 
 def sample(
@@ -33,6 +46,9 @@ def sample(
     until: Until | None = None,
     progress: bool | None = None,
     store: str | None = None,
+    checkpoint: PathLike | None = None,
+    resume: bool = False,
+    mesh: Mesh | None = None,
     block: int = BLOCK,
 ) -> Draws:
     """Run `num_chains` chains and return `num_samples` draws of each.
@@ -50,10 +66,16 @@ def sample(
             place of `num_samples`.
         progress: show a progress bar; by default on a terminal.
         store: a folder; positions are written there chunk by chunk instead of held in memory.
+        checkpoint: a folder that the run is saved in as it goes.
+        resume: continue the run saved in `checkpoint`, bit for bit as if it had not stopped, or
+            begin one if there is none. A larger `num_samples` extends it.
+        mesh: devices to spread the chains over. With several processes each runs a share of the
+            chains and returns the draws of that share; `merge` joins them from the checkpoint.
         block: chains a compiled block.
 
     Returns:
-        The draws. Ctrl-C ends the run early and returns what was drawn.
+        The draws. Ctrl-C ends the run early and returns what was drawn; with a checkpoint, SIGTERM
+        saves what was drawn and exits with 143.
     """
     check(isinstance(kernel, AbstractKernel), _not_a_kernel(kernel))
     root = as_key(key)
@@ -62,132 +84,87 @@ def sample(
     check_count("num_warmup", num_warmup, least=0)
     check_count("thin", thin)
     check_count("block", block)
-    found = type(until).__name__
-    check(until is None or isinstance(until, Until), f"until must be an inv.Until, got {found}")
-    watch = None if until is None else Watch(until, kernel.target)
+    share = share_of(mesh, num_chains, block)
+    watch = _watch(until, kernel, share)
     num_samples = num_samples if until is None else until.max_samples
+    check_density(kernel.target)
+    if initial is not None and not isinstance(initial, AbstractDistribution):
+        initial = check_positions(initial, num_chains, kernel.target.dim)
+    settings = {
+        "key": np.asarray(jr.key_data(root)).tolist(),
+        "key_impl": str(jr.key_impl(root)),
+        "num_chains": num_chains,
+        "num_warmup": num_warmup,
+        "thin": thin,
+        "block": block,
+        "dim": kernel.target.dim,
+        "dtype": str(jnp.result_type(float)),
+    }
     capacity = min(CHUNK, num_samples)
-    chains = Chains(kernel, root, range(num_chains), capacity=capacity, thin=thin, block=block)
-    chains.start(initial)
-    began = time.perf_counter()
-    recorder = Recorder(num_chains, num_samples, kernel.target.dim, store)
-    interrupted = False
-    with Progress("sampling", num_warmup + num_samples, progress) as bar:
-        try:
-            _warm_up(chains, num_warmup, capacity, bar)
-            while recorder.count < num_samples:
-                room = watch.room(recorder.count) if watch else num_samples - recorder.count
-                recorder.append(chains.advance(min(capacity, room)))
-                seconds = time.perf_counter() - began
-                done = watch is not None and watch.ends(recorder.so_far(), seconds)
-                bar.update(
-                    num_warmup + recorder.count,
-                    acceptance=float(recorder.accepted[:, : recorder.count].mean()),
-                    **{"draws/s": recorder.count * num_chains / seconds},
-                    **(watch.figures() if watch else {}),
-                )
-                if done:
-                    break
-        except KeyboardInterrupt:
-            interrupted = True
-            check(
-                recorder.count > 0,
-                "interrupted before the first chunk of draws was finished; nothing to return",
-            )
-    provenance = {
+    chains = Chains(
+        kernel, root, share.ids, capacity=capacity, thin=thin, block=block, devices=share.devices
+    )
+    recorder = Recorder(len(share.ids), num_samples, kernel.target.dim, store)
+    saved = None
+    if checkpoint is not None:
+        same = same_run(kernel, initial, settings)
+        saved = Checkpoint(checkpoint, same, kernel.target, share.ids, resume)
+    run = Run(chains, recorder, num_warmup, num_samples, watch, saved)
+    run.begin(initial)
+    interrupted = run.finish(progress)
+    provenance = settings | {
         "version": __version__,
         "jax": jax.__version__,
         "target": kernel.target.name,
-        "key": np.asarray(jr.key_data(root)).tolist(),
-        "num_chains": num_chains,
         "num_samples": recorder.count,
-        "num_warmup": num_warmup,
-        "thin": thin,
+        "chains": [share.ids.start, share.ids.stop],
         "kernel_hash": parameter_hash(kernel),
-        "sampling_seconds": time.perf_counter() - began,
+        "sampling_seconds": time.perf_counter() - run.began,
         "interrupted": interrupted,
         "until": watch.record() if watch else None,
     }
-    return recorder.draws(kernel, provenance)
+    return recorder.draws(kernel.target, provenance)
 
 
-class Recorder:
-    """Draws on the host, appended chunk by chunk; positions in a file if a folder is given."""
+@dataclass
+class Run:
+    """One run: warm-up, then draws in chunks, saved as they come."""
 
-    def __init__(self, num_chains: int, num_samples: int, dim: int, store: str | None = None):
-        self.count = 0
-        shape, dtype = (num_chains, num_samples), jax.numpy.result_type(float)
-        self.positions = _array(store, "positions", (*shape, dim), dtype)
-        self.log_density = _array(store, "log_density", shape, dtype)
-        self.accepted = _array(store, "accepted", shape, np.dtype(bool))
-        self.acceptance_rate = _array(store, "acceptance_rate", shape, dtype)
-        self.diverging = _array(store, "diverging", shape, np.dtype(bool))
-        self.nonfinite = np.zeros(num_chains, int)
-        self.irreversible = np.zeros(num_chains, int)
+    chains: Chains
+    recorder: Recorder
+    num_warmup: int
+    num_samples: int
+    watch: Watch | None
+    saved: Checkpoint | None
+    began: float = field(default_factory=time.perf_counter)
 
-    def append(self, trace: Trace) -> None:
-        """Add one chunk of draws of all chains."""
-        end = self.count + trace.log_density.shape[1]
-        self.positions[:, self.count : end] = trace.position
-        self.log_density[:, self.count : end] = trace.log_density
-        self.accepted[:, self.count : end] = trace.accepted
-        self.acceptance_rate[:, self.count : end] = trace.acceptance_rate
-        self.diverging[:, self.count : end] = trace.nonfinite | np.isposinf(trace.log_density)
-        self.nonfinite += trace.nonfinite.sum(axis=1)
-        self.irreversible += trace.irreversible.sum(axis=1)
-        self.count = end
+    def begin(self, initial: Any) -> None:
+        """Place the chains: where a checkpoint left them, or at their start."""
+        if self.saved and self.saved.restore(self.chains, self.recorder, self.num_warmup):
+            if self.watch:
+                self.watch.skip_to(self.recorder.count)
+            return
+        given = initial is not None and not isinstance(initial, AbstractDistribution)
+        ids = self.chains.ids
+        self.chains.start(initial[ids] if given else initial)
 
-    def so_far(self) -> np.ndarray:
-        """The positions recorded so far, `(chains, draws, dim)`."""
-        return self.positions[:, : self.count]
+    def finish(self, progress: bool | None) -> bool:
+        """Make the draws that are missing; return whether a signal ended that early."""
+        total = self.num_warmup + self.num_samples
+        with Progress("sampling", total, progress) as bar, Interrupt(self.saved is not None) as stop:
+            try:
+                self._warm_up(bar, stop)
+                self._draw(bar, stop)
+            except KeyboardInterrupt:
+                stop.asked = stop.asked or signal.SIGINT
+            if self.saved:
+                self.saved.save_draws(self.recorder, force=True)
+        if stop.asked is None or self.recorder.count >= self.num_samples:
+            return False
+        self._say_interrupted(stop.asked)
+        return True
 
-    def draws(self, kernel: AbstractKernel, provenance: dict[str, Any]) -> Draws:
-        """Return what was recorded so far."""
-        done = slice(None), slice(self.count)
-        return Draws(
-            positions=self.positions[done],
-            log_density=self.log_density[done],
-            accepted=self.accepted[done],
-            acceptance_rate=self.acceptance_rate[done],
-            diverging=self.diverging[done],
-            nonfinite=self.nonfinite,
-            irreversible=self.irreversible,
-            stopped=np.isposinf(self.log_density[:, self.count - 1]),
-            target=kernel.target,
-            provenance=provenance,
-        )
-
-
-def parameter_hash(kernel: AbstractKernel) -> str:
-    """SHA-256 over every array of the kernel, to show that sampling did not change it."""
-    digest = hashlib.sha256()
-    for leaf in jax.tree.leaves(eqx.filter(kernel, eqx.is_array)):
-        array = np.ascontiguousarray(leaf)
-        digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-    return digest.hexdigest()
-
-
-def _warm_up(chains: Chains, steps: int, capacity: int, bar: Progress) -> None:
-    thin, chains.thin, done = chains.thin, 1, 0
-    while done < steps:
-        count = min(capacity, steps - done)
-        chains.advance(count)
-        done += count
-        bar.update(done, phase="warm-up")
-    chains.thin = thin
-
-
-def _array(store: str | None, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    if store is None:
-        return np.zeros(shape, dtype)
-    from pathlib import Path
-
-    folder = Path(store)
-    folder.mkdir(parents=True, exist_ok=True)
-    return np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, shape)
-
-
-def _not_a_kernel(kernel: object) -> str:
+    def _not_a_kernel(kernel: object) -> str:
     found = type(kernel).__name__
     return (
         f"kernel must come from inv.learn or inv.Kernel, got {found}; pass inv.learn(target, key=0)"
