@@ -60,13 +60,7 @@ docs: install  ## the documentation, into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 pins:  ## rewrite constraints.txt with the newest versions the ranges allow
-	@tools/pythons | grep -E '^3\.1[12] ' | while read -r version python; do \
-	  echo "== Python $$version"; rm -rf .venv-$$version; \
-	  "$$python" -m venv .venv-$$version && \
-	  .venv-$$version/bin/pip install --quiet $(BUILD) && \
-	  .venv-$$version/bin/pip install --quiet --no-build-isolation -e '.[all]' || exit 1; \
-	done
-	.venv-3.12/bin/python tools/pins.py
+	$(PYTHON) tools/pins.py $(BUILD)
 
 clean:  ## remove environments, caches and built files
 	rm -rf .venv .venv-* .cache build dist docs/_build .pytest_cache .ruff_cache .hypothesis

@@ -1,24 +1,45 @@
-"""Write constraints.txt from the packages installed in .venv-3.11 and .venv-3.12.
+"""Write constraints.txt: the newest versions that the ranges in pyproject.toml allow.
 
-`make pins` installs the newest versions the ranges in pyproject.toml allow into both, then runs
-this. Python 3.11 is the last that old jax, ArviZ and PyMC support, so pins differ at that line.
+Python 3.11 is the last that old jax, ArviZ and PyMC support, so pins differ at that line. Each
+side is resolved for the oldest patch of its Python, so that a distribution's 3.11.2 can install
+them too.
 """
 
+import json
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
 OLD, NEW = '; python_version < "3.12"', '; python_version >= "3.12"'
 
 
-def freeze(venv: Path) -> dict[str, str]:
-    """Return the version of every package in `venv` but the project itself."""
-    command = [venv / "bin/python", "-m", "pip", "freeze", "--exclude-editable"]
-    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+def find_pythons() -> dict[str, str]:
+    """Return the interpreter of each supported Python on this machine."""
+    lines = subprocess.run([ROOT / "tools/pythons"], capture_output=True, text=True).stdout
+    return dict(line.split(" ", 1) for line in lines.splitlines())
+
+
+def resolve(python: str, version: str, requirements: list[str]) -> dict[str, str]:
+    """Return what pip would install for `requirements` on Python `version`."""
+    # pip reads markers from the interpreter it runs on, hence `python` of the same minor version.
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        command = [python, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
+        command += ["--python-version", version, "--only-binary", ":all:"]
+        command += ["--target", folder, "--report", str(report), *requirements]
+        subprocess.run(command, check=True, cwd=ROOT)
+        found = [item["metadata"] for item in json.loads(report.read_text())["install"]]
     # A local label such as +cpu names one index's build, not a version.
-    pairs = (re.fullmatch(r"([\w.-]+)==([\w.!]+)(?:\+\S+)?", line) for line in lines)
-    return {re.sub(r"[-_.]+", "-", p[1]).lower(): p[2] for p in pairs if p}
+    pins = {normalise(item["name"]): item["version"].partition("+")[0] for item in found}
+    del pins["involutive"]
+    return pins
+
+
+def normalise(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def merge(old: dict[str, str], new: dict[str, str]) -> list[str]:
@@ -35,7 +56,15 @@ def merge(old: dict[str, str], new: dict[str, str]) -> list[str]:
     return lines
 
 
+def main() -> None:
+    pythons = find_pythons()
+    if missing := {"3.11", "3.12"} - pythons.keys():
+        sys.exit(f"pins needs Python 3.11 and 3.12, missing {', '.join(sorted(missing))}")
+    requirements = [".[all]", *sys.argv[1:]]
+    old, new = (resolve(pythons[v], f"{v}.0", requirements) for v in ("3.11", "3.12"))
+    (ROOT / "constraints.txt").write_text("\n".join(merge(old, new)) + "\n")
+    print(f"constraints.txt: {len(old)} packages on 3.11, {len(new)} on 3.12")
+
+
 if __name__ == "__main__":
-    old, new = (freeze(Path(f".venv-{version}")) for version in ("3.11", "3.12"))
-    Path("constraints.txt").write_text("\n".join(merge(old, new)) + "\n")
-    sys.stdout.write(f"constraints.txt: {len(old)} packages on 3.11, {len(new)} on 3.12\n")
+    main()
