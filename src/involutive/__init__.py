@@ -18,6 +18,8 @@ from involutive.involutions import (
 )
 from involutive.kernel import AbstractKernel, Cycle, Info, Kernel, Mixture, State
 from involutive.lattice import Lattice, lattice
+from involutive.sampling.assess import assess
+from involutive.sampling.checkpoint import merge
 from involutive.sampling.draws import Draws
 from involutive.sampling.run import sample
 from involutive.sampling.until import Until
@@ -47,10 +49,12 @@ __all__ = [
     "__version__",
     "a_nice_mc",
     "additive_cascade",
+    "assess",
     "hmc",
     "interop",
     "lattice",
     "load",
+    "merge",
     "paper_network",
     "random_walk",
     "register",

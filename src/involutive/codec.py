@@ -24,7 +24,7 @@ MARK = "$"  # the field that tells a described node from a plain value
 
 _classes: dict[str, type] = {}
 _functions: dict[str, Callable] = {}
-_checks: dict[type, Callable[[Any], object]] = {}
+_checks: dict[Any, Callable[[Any], object]] = {}
 # functions made inside constructors: what they captured (None if not this one), how to remake them
 _closures: dict[str, tuple[Callable[[Any], dict[str, Any] | None], Callable[..., Any]]] = {}
 

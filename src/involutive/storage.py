@@ -16,11 +16,10 @@ import involutive.known  # noqa: F401  registers what files may name
 from involutive._version import __version__
 from involutive.codec import Decoder, Encoder
 from involutive.errors import InputError, check
+from involutive.fingerprint import difference, fingerprint
 from involutive.kernel import AbstractKernel
 from involutive.targets import Target
 from involutive.tensors import PathLike, as_path, read_tensors, write_tensors
-
-POINTS = 6
 
 
 def save(path: PathLike, kernel: AbstractKernel) -> None:
@@ -81,26 +80,6 @@ def check_kind(path: Any, header: dict[str, Any], kind: str) -> None:
     """Refuse a file that holds something else."""
     found = str(header.get("kind"))[:40]
     check(found == kind, f"{path} must hold a {kind}, got a file of kind {found}")
-
-
-def fingerprint(target: Target) -> list[float]:
-    """The target's log density at fixed points, spread between -2 and 2 by the golden ratio."""
-    grid = np.arange(1, POINTS * target.dim + 1).reshape(POINTS, target.dim)
-    points = 4 * np.mod(grid * 0.6180339887498949, 1.0) - 2
-    values = jax.jit(jax.vmap(target.log_density))(jnp.asarray(points, jnp.result_type(float)))
-    return np.asarray(values, float).tolist()
-
-
-def difference(saved: Any, found: list[float]) -> str | None:
-    """In words, where two fingerprints differ beyond rounding; None if they agree."""
-    then, now = np.asarray(saved, float), np.asarray(found, float)
-    if then.shape != now.shape:
-        return f"{then.size} values saved and {now.size} found"
-    close = np.isclose(then, now, rtol=1e-4, atol=1e-4, equal_nan=True)
-    if close.all():
-        return None
-    i = int(np.argmin(close))
-    return f"log density {then[i]:.8g} then and {now[i]:.8g} now at fingerprint point {i}"
 
 
 def describe(kernel: AbstractKernel) -> tuple[Any, dict[str, np.ndarray]]:

@@ -144,14 +144,13 @@ class Run:
             if self.watch:
                 self.watch.skip_to(self.recorder.count)
             return
-        given = initial is not None and not isinstance(initial, AbstractDistribution)
-        ids = self.chains.ids
-        self.chains.start(initial[ids] if given else initial)
+        self.chains.start(initial[self.chains.ids] if isinstance(initial, np.ndarray) else initial)
 
     def finish(self, progress: bool | None) -> bool:
         """Make the draws that are missing; return whether a signal ended that early."""
         total = self.num_warmup + self.num_samples
-        with Progress("sampling", total, progress) as bar, Interrupt(self.saved is not None) as stop:
+        terminate = self.saved is not None
+        with Progress("sampling", total, progress) as bar, Interrupt(terminate) as stop:
             try:
                 self._warm_up(bar, stop)
                 self._draw(bar, stop)
@@ -164,7 +163,84 @@ class Run:
         self._say_interrupted(stop.asked)
         return True
 
-    def _not_a_kernel(kernel: object) -> str:
+    def _warm_up(self, bar: Progress, stop: Interrupt) -> None:
+        chains, pace = self.chains, Pace(self.chains.capacity)
+        thin, chains.thin = chains.thin, 1
+        while chains.step < self.num_warmup and stop.asked is None:
+            pace.advance(chains, self.num_warmup - chains.step)
+            bar.update(chains.step, phase="warm-up")
+            if self.saved:
+                last = stop.asked is not None or chains.step == self.num_warmup
+                self.saved.save_state(chains, force=last)
+        chains.thin = thin
+
+    def _draw(self, bar: Progress, stop: Interrupt) -> None:
+        recorder, watch, pace = self.recorder, self.watch, Pace(self.chains.capacity)
+        done = watch is not None and recorder.count > 0 and watch.ends(recorder.so_far(), 0.0)
+        while recorder.count < self.num_samples and stop.asked is None and not done:
+            room = watch.room(recorder.count) if watch else self.num_samples - recorder.count
+            recorder.append(pace.advance(self.chains, room))
+            if self.saved:
+                self.saved.save_draws(recorder)
+            seconds = time.perf_counter() - self.began
+            done = watch is not None and watch.ends(recorder.so_far(), seconds)
+            bar.update(
+                self.num_warmup + recorder.count,
+                acceptance=float(recorder.accepted[:, : recorder.count].mean()),
+                **{"draws/s": recorder.count * len(self.chains.ids) / seconds},
+                **(watch.figures() if watch else {}),
+            )
+
+    def _say_interrupted(self, number: int) -> None:
+        if self.saved:
+            name = signal.Signals(number).name
+            warnings.warn(f"{name}: {self.saved.how_to_resume()}", stacklevel=4)
+        if number == signal.SIGTERM:
+            raise SystemExit(TERMINATED)
+        check(
+            self.recorder.count > 0,
+            "interrupted before the first chunk of draws was finished; nothing to return",
+        )
+
+
+class Pace:
+    """Chunks long enough to cost nothing and short enough to stop, show and save in between."""
+
+    def __init__(self, most: int):
+        self.most, self.count = most, min(FIRST_CHUNK, most)
+
+    def advance(self, chains: Chains, room: int) -> Trace:
+        """Make at most `room` draws; the next chunk is longer or shorter by what this one took."""
+        began = time.perf_counter()
+        trace = chains.advance(min(self.count, room))
+        seconds = time.perf_counter() - began
+        if seconds < 0.25:
+            self.count = min(2 * self.count, self.most)
+        elif seconds > 1.0:
+            self.count = max(self.count // 2, 1)
+        return trace
+
+
+def parameter_hash(kernel: AbstractKernel) -> str:
+    """SHA-256 over every array of the kernel, to show that sampling did not change it."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(eqx.filter(kernel, eqx.is_array)):
+        array = np.ascontiguousarray(leaf)
+        digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def _watch(until: Until | None, kernel: AbstractKernel, share: Share) -> Watch | None:
+    found = type(until).__name__
+    check(until is None or isinstance(until, Until), f"until must be an inv.Until, got {found}")
+    check(
+        until is None or share.processes == 1,
+        f"until looks at all chains together, got {share.processes} processes; use num_samples",
+    )
+    return None if until is None else Watch(until, kernel.target)
+
+
+def _not_a_kernel(kernel: object) -> str:
     found = type(kernel).__name__
     return (
         f"kernel must come from inv.learn or inv.Kernel, got {found}; pass inv.learn(target, key=0)"

@@ -64,6 +64,11 @@ class Watch:
         """How many draws may be made before the next look or the end of the budget."""
         return min(self.next_look, self.until.max_samples) - count
 
+    def skip_to(self, count: int) -> None:
+        """Continue a run that has `count` draws, with the looks it would have had."""
+        while self.next_look < count:
+            self.next_look = math.ceil(WIDEN * self.next_look)
+
     def ends(self, positions: np.ndarray, seconds: float) -> bool:
         """Whether the run may end, given the draws so far `(chains, draws, dim)`."""
         count, late = positions.shape[1], self.until.seconds

@@ -1,0 +1,301 @@
+"""Checkpoints of a run: a folder of files that are each written once, whole or not at all.
+
+    run.inv                        what run this is: key, sizes, kernel, density
+    state-<chains>.inv             where chains are, during warm-up
+    draws-<chains>-<draws>.inv     draws of some chains; the last one is where they are
+
+Chain k at step t uses the key `fold_in(fold_in(root, k), t)`, so a position and a step number are
+all that a run has to remember. A kill loses what was drawn since the last file; what is drawn
+again after it has the same bits. Files name global chain ids, so that a run may be resumed by
+another number of processes, and merged from the files of all of them.
+"""
+
+import contextlib
+import hashlib
+import json
+import re
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from involutive.errors import InputError, check
+from involutive.fingerprint import difference, fingerprint
+from involutive.kernel import AbstractKernel, State
+from involutive.sampling.chains import Chains
+from involutive.sampling.draws import Draws
+from involutive.sampling.recorder import FIELDS, Recorder
+from involutive.storage import check_kind, describe
+from involutive.targets import Target
+from involutive.tensors import MAX_HEADER, PathLike, as_path, damaged, read_tensors, write_tensors
+
+INTERVAL = 1.0  # seconds between two files: a kill loses no more work than this and one chunk
+MOST_BYTES = 64 * 2**20  # draws not yet written, however little time has passed
+NAME = re.compile(r"(?:draws|state)-(\d+)-(\d+)(?:-(\d+)-(\d+))?\.inv")
+
+
+class Chunk(NamedTuple):
+    """A file of draws number `start` to `end` of chains `low` to `high`, by its name."""
+
+    start: int
+    end: int
+    low: int
+    high: int
+    path: Path
+
+
+def same_run(kernel: AbstractKernel, initial: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """What two runs must share to have the same draws, the density apart."""
+    return settings | {"kernel": digest(kernel), "initial": digest(initial)}
+
+
+def digest(thing: Any) -> str | None:
+    """SHA-256 of a kernel, a law or positions: of the description and of every array."""
+    if thing is None:
+        return None
+    if not hasattr(thing, "__dataclass_fields__"):
+        thing = np.asarray(thing, dtype=float)
+    tree, arrays = describe(thing)
+    found = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
+    for name, array in arrays.items():
+        found.update(f"{name}{array.dtype}{array.shape}".encode() + array.tobytes())
+    return found.hexdigest()
+
+
+class Checkpoint:
+    """The checkpoint of the chains `ids` of one run.
+
+    Args:
+        path: the folder, made if it is missing.
+        run: what `same_run` returned.
+        target: the density, for its fingerprint.
+        ids: the global ids of the chains run here.
+        resume: continue the run found at `path`; without it, a run found there is refused.
+    """
+
+    def __init__(
+        self, path: PathLike, run: dict[str, Any], target: Target, ids: range, resume: bool
+    ):
+        self.folder, self.run, self.ids = as_path(path), run, ids
+        self.name = _run_name(run)
+        self.written, self._at = 0, time.perf_counter()
+        marker = self.folder / "run.inv"
+        check(
+            not self.folder.exists() or self.folder.is_dir(),
+            f"checkpoint must name a folder, got the file {self.folder}",
+        )
+        if marker.exists():
+            check(
+                resume or not self._begun(),
+                f"{self.folder} already holds a run; pass resume=True to continue it, or another "
+                "checkpoint to begin one",
+            )
+            _check_same(self.folder, run, target)
+        else:
+            _make_folder(self.folder)
+            header = {"kind": "run", "run": run, "fingerprint": fingerprint(target)}
+            header |= {"target": target.name}
+            for _ in range(2):  # the second write keeps the first as the copy to fall back to
+                write_tensors(marker, {}, header)
+        for left in self.folder.glob(f".*-{ids.start:08d}-{ids.stop:08d}*.tmp"):
+            left.unlink(missing_ok=True)  # from a write of these chains that was killed
+
+    def _begun(self) -> bool:
+        """Whether files hold any of our chains: another process may have made the folder."""
+        files = [NAME.fullmatch(path.name) for path in self.folder.iterdir()]
+        spans = [(int(found[1]), int(found[2])) for found in files if found]
+        return any(low < self.ids.stop and self.ids.start < high for low, high in spans)
+
+    def restore(self, chains: Chains, recorder: Recorder, num_warmup: int) -> bool:
+        """Continue from what is saved: fill the recorder, place the chains. False if nothing is."""
+        recorder.count = fill(self.folder, self.name, self.ids, recorder)
+        self.written = recorder.count
+        if recorder.count > 0:
+            last = recorder.count - 1
+            state = State(recorder.positions[:, last], recorder.log_density[:, last])  # type: ignore
+            chains.restore(state, num_warmup + recorder.count * chains.thin)
+            return True
+        found = self._warm_state(chains.kernel.target.dim)
+        if found is None:
+            return False
+        chains.restore(*found)
+        return True
+
+    def save_state(self, chains: Chains, force: bool = False) -> None:
+        """Write where the chains are, during warm-up."""
+        if not force and time.perf_counter() - self._at < INTERVAL:
+            return
+        state, header = chains.state(), {"kind": "state", "run": self.name, "step": chains.step}
+        arrays = {"position": state.position, "log_density": state.log_density}
+        path = self.folder / f"state-{self.ids.start:08d}-{self.ids.stop:08d}.inv"
+        write_tensors(path, arrays, header | {"chains": [self.ids.start, self.ids.stop]})
+        self._at = time.perf_counter()
+
+    def save_draws(self, recorder: Recorder, force: bool = False) -> None:
+        """Write the draws made since the last file, if it is time to."""
+        start, end = self.written, recorder.count
+        if start >= end:
+            return
+        arrays = recorder.chunk(start, end)
+        heavy = sum(array.nbytes for array in arrays.values()) >= MOST_BYTES
+        if not force and not heavy and time.perf_counter() - self._at < INTERVAL:
+            return
+        low, high = self.ids.start, self.ids.stop
+        path = self.folder / f"draws-{low:08d}-{high:08d}-{start:010d}-{end:010d}.inv"
+        header = {"kind": "draws", "run": self.name, "chains": [low, high], "draws": [start, end]}
+        write_tensors(path, arrays, header, keep=False)
+        self.written, self._at = end, time.perf_counter()
+
+    def how_to_resume(self) -> str:
+        """The end of a sentence that says what was saved."""
+        return (
+            f"{self.written} draws of each chain are saved in {self.folder}; call sample again "
+            f"with checkpoint='{self.folder}', resume=True to continue"
+        )
+
+    def _warm_state(self, dim: int) -> tuple[State, int] | None:
+        """The state of all our chains at one step of the warm-up, if files hold one."""
+        positions, densities = np.zeros((len(self.ids), dim)), np.zeros(len(self.ids))
+        steps = np.full(len(self.ids), -1)
+        for path in sorted(self.folder.glob("state-*.inv")):
+            with _skipping_damaged("the warm-up is made again"):
+                arrays, header = read_tensors(path, fall_back=True)
+                check_kind(path, header, "state")
+                check(header["run"] == self.name, f"{path} belongs to another run")
+                low, high = header["chains"]
+                here = range(max(low, self.ids.start), min(high, self.ids.stop))
+                rows = slice(here.start - self.ids.start, here.stop - self.ids.start)
+                if len(here) == 0 or (steps[rows] > header["step"]).any():
+                    continue
+                positions = positions.astype(arrays["position"].dtype)
+                positions[rows] = arrays["position"][here.start - low : here.stop - low]
+                densities[rows] = arrays["log_density"][here.start - low : here.stop - low]
+                steps[rows] = header["step"]
+        if steps.min() != steps.max() or steps.min() < 0:
+            return None
+        return State(positions, densities.astype(positions.dtype)), int(steps[0])  # type: ignore
+
+
+# ── Reading draws ───────────────────────────────────────────────────────────────────────────────
+
+
+def fill(folder: Path, name: str, ids: range, recorder: Recorder) -> int:
+    """Fill a recorder of chains `ids` from a folder; return how many draws all of them have.
+
+    A damaged file is skipped, and with it what follows: those draws are made again, the same.
+    """
+    room = recorder.log_density.shape[1]
+    done = np.zeros(len(ids), int)
+    for chunk in sorted(_chunks(folder)):
+        here = range(max(chunk.low, ids.start), min(chunk.high, ids.stop))
+        rows = slice(here.start - ids.start, here.stop - ids.start)
+        end = min(chunk.end, room)
+        if len(here) == 0 or done[rows].min() >= end or done[rows].min() < chunk.start:
+            continue  # other chains, nothing new, or after a gap
+        with _skipping_damaged(f"draws from {chunk.start} on are made again"):
+            arrays = _read_chunk(chunk, name, recorder)
+            columns = slice(0, end - chunk.start)
+            part = slice(here.start - chunk.low, here.stop - chunk.low)
+            fresh = {field: arrays[field][part, columns] for field in FIELDS}
+            recorder.place(rows, chunk.start, end, fresh)
+            done[rows] = np.maximum(done[rows], end)
+    return int(done.min())
+
+
+def merge(checkpoint: PathLike, target: Target) -> Draws:
+    """Return the draws in a checkpoint, of all chains and from all processes, as one result.
+
+    Args:
+        checkpoint: the folder given to `sample`.
+        target: the density sampled.
+    """
+    folder = as_path(checkpoint)
+    run = _check_same(folder, None, target)
+    most = max((chunk.end for chunk in _chunks(folder)), default=0)
+    recorder = Recorder(run["num_chains"], most, target.dim)
+    if most:
+        recorder.count = fill(folder, _run_name(run), range(run["num_chains"]), recorder)
+    check(
+        recorder.count > 0,
+        f"{folder} must hold draws of all {run['num_chains']} chains to be merged, got none for "
+        "some of them; resume the run first",
+    )
+    return recorder.draws(target, run | {"target": target.name, "num_samples": recorder.count})
+
+
+def _chunks(folder: Path) -> Iterator[Chunk]:
+    for path in folder.iterdir():
+        found = NAME.fullmatch(path.name)
+        if found and found[4]:
+            low, high, start, end = map(int, found.groups())
+            yield Chunk(start, end, low, high, path)
+
+
+def _read_chunk(chunk: Chunk, name: str, recorder: Recorder) -> dict[str, np.ndarray]:
+    count = (chunk.high - chunk.low) * (chunk.end - chunk.start)
+    dim = recorder.positions.shape[2]
+    arrays, header = read_tensors(chunk.path, limit=count * 8 * (dim + 5) + 2 * MAX_HEADER)
+    check_kind(chunk.path, header, "draws")
+    check(header["run"] == name, f"{chunk.path} belongs to another run")
+    place = header["chains"], header["draws"]
+    fits = place == ([chunk.low, chunk.high], [chunk.start, chunk.end])
+    shape = (chunk.high - chunk.low, chunk.end - chunk.start)
+    for field in FIELDS:
+        like = getattr(recorder, field)
+        found = arrays.get(field, np.zeros(0))
+        fits &= found.shape == shape + like.shape[2:] and found.dtype == like.dtype
+    if not fits:
+        raise damaged(chunk.path, "it does not hold the draws that its name says")
+    return arrays
+
+
+@contextlib.contextmanager
+def _skipping_damaged(remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except (InputError, KeyError, TypeError, ValueError) as error:
+        warnings.warn(f"{error}; {remedy}", stacklevel=2)
+
+
+# ── Which run is it ─────────────────────────────────────────────────────────────────────────────
+
+
+def _run_name(run: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
+
+
+def _check_same(folder: Path, run: dict[str, Any] | None, target: Target) -> dict[str, Any]:
+    """Return the run a folder holds after comparing it with what was passed in, name by name."""
+    check(folder.is_dir(), f"there is no checkpoint {folder}")
+    _, header = read_tensors(folder / "run.inv", fall_back=True)
+    check_kind(folder / "run.inv", header, "run")
+    found = header["run"]
+    for name, value in (run or found).items():
+        saved = found.get(name)
+        if saved == value:
+            continue
+        what = f"has another {name}" if name in ("kernel", "initial") else f"has {name}={saved}"
+        got = "" if name in ("kernel", "initial") else f", got {name}={value}"
+        raise InputError(
+            f"the run in {folder} {what}{got}; pass what it began with, or another checkpoint"
+        )
+    check(
+        found["dim"] == target.dim, f"the run in {folder} has dim={found['dim']}, got {target.dim}"
+    )
+    other = difference(header["fingerprint"], fingerprint(target))
+    check(
+        other is None,
+        f"the run in {folder} has another density ({header.get('target')}): {other}; pass the "
+        "target it began with, or another checkpoint",
+    )
+    return found
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"could not make the folder {folder}: {error.strerror}") from error

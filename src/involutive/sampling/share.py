@@ -1,0 +1,53 @@
+"""Which chains run here: blocks over the devices of a mesh and the processes of a cluster.
+
+Chains never talk to each other, so nothing is sent between devices or processes. Each process runs
+a contiguous share of the global chain ids, cut between blocks: a chain then sits at the same place
+of a block of the same shape however many devices and processes there are, and draws the same bits.
+"""
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import jax
+from jax.sharding import Mesh
+
+from involutive.errors import InputError, check
+
+
+class Share(NamedTuple):
+    """The global chain ids run by this process, on its devices (None: the default one)."""
+
+    ids: range
+    devices: list[Any] | None
+    processes: int
+
+
+def share_of(mesh: Mesh | None, num_chains: int, block: int) -> Share:
+    """Return this process's share of `num_chains` chains."""
+    if mesh is None:
+        ranks, devices = list(range(jax.process_count())), None
+    elif isinstance(mesh, Mesh):
+        ranks = sorted({device.process_index for device in mesh.devices.flat})
+        devices = [d for d in mesh.devices.flat if d.process_index == jax.process_index()]
+    else:
+        raise InputError(f"mesh must be a jax.sharding.Mesh, got {type(mesh).__name__}")
+    check(
+        jax.process_index() in ranks,
+        f"process {jax.process_index()} has no device in the mesh, which spans processes {ranks}; "
+        "make the mesh over jax.devices()",
+    )
+    ids = cut(num_chains, block, len(ranks))[ranks.index(jax.process_index())]
+    return Share(ids, devices, len(ranks))
+
+
+def cut(num_chains: int, block: int, parts: int) -> list[range]:
+    """Cut chains 0 … num_chains-1 into contiguous parts of whole blocks, as even as can be."""
+    blocks = -(-num_chains // block)
+    enough = max(num_chains // parts, 1)
+    check(
+        blocks >= parts,
+        f"num_chains must fill a block for each of {parts} processes, got {num_chains} chains in "
+        f"blocks of {block}; run at least {parts * block}, or pass block={enough}",
+    )
+    edges = [min(blocks * i // parts * block, num_chains) for i in range(parts + 1)]
+    return [range(low, high) for low, high in pairwise(edges)]
