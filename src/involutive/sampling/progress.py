@@ -35,7 +35,7 @@ def wanted(progress: bool | None) -> bool:
 class Progress:
     """A progress bar of `total` units with a caption of current figures."""
 
-    def __init__(self, label: str, total: float, progress: bool | None = None):
+    def __init__(self, label: str, total: int | float, progress: bool | None = None):
         self.label, self.total, self.shown = label, total, wanted(progress)
         self._bar: Any = None
         self._task: Any = None
@@ -65,7 +65,7 @@ class Progress:
             self._task = self._bar.add_task(self.label, total=self.total, figures="")
         return self
 
-    def update(self, completed: float, **figures: object) -> None:
+    def update(self, completed: int | float, **figures: object) -> None:
         """Move the bar and show the figures, floats with three digits."""
         if self._bar is None:
             return
