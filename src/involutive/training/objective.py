@@ -85,6 +85,6 @@ def apply_gradient(
     return params, memory, 1.0 - finite.astype(jnp.result_type(float))
 
 
-def minibatch(data: Data, key: Key[Array, ""], size: int) -> Data:
+def minibatch(data: Data, key: Key[Array, ""], size: int) -> Float[Array, "rows dim"]:
     """Draw `size` rows with replacement."""
     return data[jax.random.randint(key, (size,), 0, data.shape[0])]
