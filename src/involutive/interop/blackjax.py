@@ -114,6 +114,7 @@ class LocalMove(AbstractKernel):
         key_init, key_step = jr.split(key)
         moves = self.algorithm(self.target.log_density, **self.parameters)
         before = moves.init(state.position, key_init)
+        after: Any
         after, info = moves.step(key_step, before)
         density = jnp.asarray(after.logdensity, state.log_density.dtype)
         # a chain stopped at a density of +inf stays stopped, as in every other kernel

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.distributions import Normal
+from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Key
 
@@ -29,7 +30,7 @@ STARTS = 100  # draws from the initial law, of which the first with finite densi
 Learner = Callable[[Target, Key[Array, ""]], AbstractKernel]
 
 
-def target(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Target:
+def target(model: Any, *args: Any, **kwargs: Any) -> Target:
     """Return a NumPyro model, given its data, as a target.
 
     Inside, positions are one flat unconstrained vector; outside, draws are the model's latent and
@@ -87,9 +88,6 @@ class InvolutiveKernel(MCMCKernel):
         progress: show the progress of learning; by default on a terminal.
     """
 
-    sample_field = "z"
-    default_fields = ("z", "diverging")
-
     def __init__(
         self,
         model: Callable[..., Any] | None = None,
@@ -107,6 +105,16 @@ class InvolutiveKernel(MCMCKernel):
         self._num_warmup = 0
         self._by_data: dict[Any, _Learned] = {}
         self._sample_fn = None  # MCMC calls init while this is None
+
+    @property
+    def sample_field(self) -> str:
+        """The field of the state that holds a draw."""
+        return "z"
+
+    @property
+    def default_fields(self) -> tuple[str, ...]:
+        """The fields that are always collected."""
+        return ("z", "diverging")
 
     @property
     def model(self) -> Callable[..., Any] | None:
@@ -178,7 +186,7 @@ class InvolutiveKernel(MCMCKernel):
         else:
             check(like is not None, "init_params must be given with potential_fn, got none")
             model = from_potential(self._potential_fn, like)
-        key = jr.key(0) if isinstance(rng_key, jax.core.Tracer) else as_key(rng_key)
+        key = jr.key(0) if isinstance(rng_key, Tracer) else as_key(rng_key)
         learn = self._learn or self._learn_in_warmup
         return _Learned(learn(model.target, jr.fold_in(key, 1)), model)
 
@@ -229,7 +237,7 @@ def _fingerprint(args: tuple, kwargs: dict[str, Any] | None) -> Any:
     """What tells one data set from another: the bytes of its arrays."""
     leaves, tree = jax.tree.flatten((args, kwargs or {}))
     check(
-        not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves),
+        not any(isinstance(leaf, Tracer) for leaf in leaves),
         "the model's data must be concrete, so that a proposal can be learned for it, got a traced "
         "array; use MCMC(jit_model_args=False) and call run outside jit and vmap",
     )

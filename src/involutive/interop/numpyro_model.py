@@ -32,7 +32,7 @@ class Model(NamedTuple):
     constrain: Callable[[Any], Any]
 
 
-def read(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Model:
+def read(model: Any, args: tuple, kwargs: dict[str, Any]) -> Model:
     """Read a model with its data, or say in one line why it cannot be sampled."""
     found = type(model).__name__
     check(callable(model), f"model must be a NumPyro model, a function, got {found}")

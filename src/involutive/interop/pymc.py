@@ -6,8 +6,9 @@ by PyTensor. Importing PyMC's JAX bridge sets JAX's precision for the whole proc
 `jax.config.update("jax_enable_x64", False)` afterwards goes back to 32 bits, and both work.
 """
 
+import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -92,19 +93,33 @@ def _compile(bridge: Any, model: Any) -> tuple[Callable[[Any], Any], Callable[[A
         raise _does_not_run(error) from error
 
     def density(z: dict[str, Any]) -> Any:
-        return log_density([z[name] for name in names])
+        with _truncation():
+            return log_density([z[name] for name in names])
 
     def constrain(z: dict[str, Any]) -> dict[str, Any]:
-        values = outputs(*[z[name] for name in names])
+        with _truncation():
+            values = outputs(*[z[name] for name in names])
         return {variable.name: value for variable, value in zip(reported, values, strict=True)}
 
     return density, constrain
 
 
+@contextlib.contextmanager
+def _truncation() -> Iterator[None]:
+    """In 32 bits, do not warn of each 64-bit constant in PyMC's graph that JAX shortens."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Explicitly requested dtype float64")
+        warnings.filterwarnings("ignore", "Explicitly requested dtype int64")
+        yield
+
+
 def _start(model: Any, density: Callable[[Any], Any]) -> dict[str, np.ndarray]:
     """PyMC's initial point, or one near it, of finite density."""
+    from pytensor.configdefaults import config
+
     try:
-        point = model.initial_point(random_seed=0)
+        with config.change_flags(mode="FAST_COMPILE"):  # run once: not worth a C compiler
+            point = model.initial_point(random_seed=0)
     except Exception as error:
         raise _does_not_run(error) from error
     point = {
