@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax
 import jax.random as jr
+import jaxtyping
 import pytest
 from jaxtyping import PRNGKeyArray
 
@@ -30,3 +31,11 @@ def foreign_keys() -> Iterator[None]:
     """Let code of other libraries use a key twice: NumPyro does when it looks for a start."""
     with jax.debug_key_reuse(False):
         yield
+
+
+@pytest.fixture
+def as_users_run() -> Iterator[None]:
+    """Switch the test hook's type checks off, so that an error is the one a user meets."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
