@@ -126,7 +126,7 @@ class LocalMove(AbstractKernel):
 
 def local_move(
     target: Target,
-    algorithm: Callable[..., blackjax.SamplingAlgorithm],
+    algorithm: Any,
     *,
     initial: AbstractDistribution | None = None,
     **parameters: Any,
@@ -154,7 +154,7 @@ def local_move(
         build(target.log_density, **arrays)
     except TypeError as error:
         raise InputError(
-            f"algorithm must accept its parameters, but {first_line(error)}"
+            f"algorithm must accept its parameters, but raised {first_line(error)}"
         ) from error
     return LocalMove(target, initial, build, arrays)
 
