@@ -22,7 +22,7 @@ from involutive.classical import Directed
 from involutive.errors import check, check_count
 from involutive.kernel import Kernel
 from involutive.training.critics import Batch, Critic, gradient_penalty
-from involutive.training.distance import move_distance, start_distance
+from involutive.training.distance import dependence, start_distance
 from involutive.training.objective import (
     AbstractObjective,
     Data,
@@ -140,10 +140,10 @@ class ANice(AbstractObjective):
         return eqx.combine(params, static), Memory(critic, generator, state), figures
 
     def held_out(self, kernel: Kernel, data: Data, key: Key[Array, ""]) -> Float[Array, ""]:
-        """Distance from the data after steps from X, plus distance of moves from independence."""
+        """Distance from the data after steps from X, plus dependence of states steps apart."""
         key_start, key_move = jr.split(key)
         start = start_distance(kernel, data, key_start, self.config.data_steps)
-        return start + move_distance(kernel, data, key_move, self.config.data_steps)
+        return start + dependence(kernel, data, key_move, self.config.data_steps)
 
     def _train_critic(
         self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]

@@ -1,12 +1,12 @@
-"""How far the chain's law is from draws of the target, by energy distances.
+"""How far the chain is from what it should do, from draws alone.
 
-The energy distance `2 E|X - Y| - E|X - X'| - E|Y - Y'|` is zero exactly when two laws agree and
-needs draws only. It is taken in whitened coordinates next to the log density, which shows the
-strays outside the bulk that coordinates alone hardly notice:
+    start   the energy distance `2 E|X - Y| - E|X - X'| - E|Y - Y'|` between the law after b steps
+            from the initial law and the target: zero exactly when the two agree
+    move    the distance correlation of x and x after m steps, x a draw: zero exactly when they are
+            independent, and near one for a chain that stays put or follows an orbit
 
-    start      between the law after b steps from X and the target
-    move       between pairs (x, x after m steps), x a draw, and pairs of independent draws; a chain
-               that stays put, or that moves along an orbit, is as far from zero as can be.
+Both are taken in whitened coordinates next to the log density, which shows the strays outside the
+bulk that coordinates alone hardly notice.
 """
 
 import jax
@@ -18,7 +18,7 @@ from involutive.kernel import Kernel, evaluate
 from involutive.training.objective import Data
 from involutive.training.rollouts import log_chi, rollouts
 
-POINTS = 512  # the distance takes memory in the square of this
+POINTS = 512  # the distances take memory in the square of this
 SPREAD = 1e-12  # keeps the square root differentiable and a constant column harmless
 
 
@@ -29,17 +29,34 @@ def energy_distance(
 ) -> Float[Array, ""]:
     """The energy distance between the weighted points x and the points y."""
     weights = weights / jnp.sum(weights)
-
-    def apart(a: Array, b: Array) -> Array:
-        square = jnp.sum(a**2, 1)[:, None] + jnp.sum(b**2, 1)[None, :] - 2 * a @ b.T
-        return jnp.sqrt(jnp.maximum(square, SPREAD))
-
     across = weights @ jnp.mean(apart(x, y), axis=1)
     # pairs of different points only, so that the estimate is not biased by its own size
     other = y.shape[0] * (y.shape[0] - 1)
     within_y = jnp.sum(apart(y, y)) / other
     within_x = weights @ apart(x, x) @ weights / (1 - jnp.sum(weights**2))
     return 2 * across - within_x - within_y
+
+
+def distance_correlation(
+    x: Float[Array, "n k"], y: Float[Array, "n k"], weights: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """The squared distance correlation of the weighted pairs (x, y), between 0 and 1."""
+    weights = weights / jnp.sum(weights)
+    a, b = apart(x, x), apart(y, y)
+
+    def covariance(a: Array, b: Array) -> Array:
+        mean_a, mean_b = a @ weights, b @ weights
+        both = weights @ (a * b) @ weights
+        return both + (weights @ mean_a) * (weights @ mean_b) - 2 * weights @ (mean_a * mean_b)
+
+    scale = jnp.maximum(covariance(a, a) * covariance(b, b), SPREAD)
+    return jnp.maximum(covariance(a, b), 0.0) / jnp.sqrt(scale)
+
+
+def apart(x: Float[Array, "n k"], y: Float[Array, "m k"]) -> Float[Array, "n m"]:
+    """`|x_i - y_j|` for all pairs of rows."""
+    square = jnp.sum(x**2, 1)[:, None] + jnp.sum(y**2, 1)[None, :] - 2 * x @ y.T
+    return jnp.sqrt(jnp.maximum(square, SPREAD))
 
 
 class Features:
@@ -75,16 +92,12 @@ def start_distance(kernel: Kernel, data: Data, key: Key[Array, ""], steps: int) 
     )
 
 
-def move_distance(kernel: Kernel, data: Data, key: Key[Array, ""], steps: int) -> Float[Array, ""]:
-    """Energy distance between pairs `steps` steps apart in stationarity and independent pairs."""
+def dependence(kernel: Kernel, data: Data, key: Key[Array, ""], steps: int) -> Float[Array, ""]:
+    """Distance correlation of states `steps` steps apart in stationarity."""
     data = data[:POINTS]
     paths = rollouts(kernel, data, key, steps)
     features = Features(kernel, data)
-    here = features(data)
-    states = steps + 1
     moved = features(paths.positions.reshape(-1, data.shape[1]))
-    fake = jnp.concatenate([jnp.repeat(here, states, axis=0), moved], axis=1)
-    # the data come shuffled, so shifted by one row they are an independent copy
-    real = jnp.concatenate([here, jnp.roll(here, 1, axis=0)], axis=1)
     weights = jnp.exp(jax.vmap(log_chi)(paths.log_accept))
-    return energy_distance(fake, weights.reshape(-1), real)
+    begun = jnp.repeat(features(data), steps + 1, axis=0)
+    return distance_correlation(begun, moved, weights.reshape(-1))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from involutive.errors import InputError, check, check_count
 from involutive.kernel import AbstractKernel, Kernel
@@ -232,7 +232,9 @@ def check_samples(samples: Any, dim: int) -> np.ndarray:
     return rows
 
 
-def split_samples(rows: np.ndarray, key: Key[Array, ""]) -> tuple[Data, Data]:
+def split_samples(
+    rows: np.ndarray, key: Key[Array, ""]
+) -> tuple[Float[Array, "train dim"], Float[Array, "held dim"]]:
     """Shuffle and split draws into a training and a held-out part."""
     order = np.asarray(jr.permutation(key, rows.shape[0]))
     cut = max(int(HELD_OUT * rows.shape[0]), LEAST_ROWS // 4)

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Key
 from involutive.errors import check, check_count
 from involutive.kernel import Kernel
 from involutive.training.critics import Batch, Critic, States, clamped, gradient_penalty, pick
-from involutive.training.distance import move_distance, start_distance
+from involutive.training.distance import dependence, start_distance
 from involutive.training.objective import (
     AbstractObjective,
     Data,
@@ -40,6 +40,11 @@ MEMORY = 0.95  # how much of the running acceptance is kept at an update
 
 def _rmsprop() -> optax.GradientTransformation:
     return optax.rmsprop(5e-4)
+
+
+def _adam(learning_rate: float, decay: int | None) -> optax.GradientTransformation:
+    rate = learning_rate if decay is None else optax.cosine_decay_schedule(learning_rate, decay)
+    return optax.adam(rate, b1=0.5, b2=0.9)
 
 
 @dataclass(frozen=True)
@@ -100,20 +105,29 @@ class MganConfig:
         return replace(MganConfig(optimiser=rmsprop, critic_optimiser=rmsprop), **changes)
 
     @staticmethod
-    def tuned(learning_rate: float = 2e-3, **changes: Any) -> "MganConfig":
-        """λ = 1 with what works: three critic steps, gradient penalty, Adam(β 0.5, 0.9)."""
-        adam = optax.adam(learning_rate, b1=0.5, b2=0.9)
+    def tuned(
+        learning_rate: float = 2e-3, decay: int | None = None, **changes: Any
+    ) -> "MganConfig":
+        """λ = 1 with what works: three critic steps, gradient penalty, Adam(β 0.5, 0.9).
+
+        Late training is unstable at the full rate; over `decay` generator steps, the length of
+        training, both rates fall to zero by half a cosine.
+        """
+        count = int(changes.get("critic_steps", 3))
         config = MganConfig(
-            critic_steps=3, clamp=None, penalty=1.0, scale=4.0, rescue=0.5,
-            optimiser=adam, critic_optimiser=adam,
+            critic_steps=count, clamp=None, penalty=1.0, scale=4.0, rescue=0.5,
+            optimiser=_adam(learning_rate, decay),
+            critic_optimiser=_adam(learning_rate, None if decay is None else count * decay),
         )  # fmt: skip
         return replace(config, **changes)
 
     @staticmethod
-    def combined(learning_rate: float = 2e-3, **changes: Any) -> "MganConfig":
+    def combined(
+        learning_rate: float = 2e-3, decay: int | None = None, **changes: Any
+    ) -> "MganConfig":
         """Both terms, the second judged by a critic of pairs: fast from X, and moving."""
-        config = MganConfig.tuned(learning_rate, balance=0.3, pairwise=True)
-        return replace(config, **changes)
+        config = {"balance": 0.3, "pairwise": True} | changes
+        return MganConfig.tuned(learning_rate, decay, **config)
 
 
 class Critics(eqx.Module):
@@ -198,14 +212,14 @@ class Mgan(AbstractObjective):
         return eqx.combine(params, static), memory, figures
 
     def held_out(self, kernel: Kernel, data: Data, key: Key[Array, ""]) -> Float[Array, ""]:
-        """λ · (distance from the data b steps after X) + (1-λ) · (distance from independence)."""
+        """λ · (distance from the data b steps after X) + (1-λ) · (dependence of states m steps apart)."""
         config, total = self.config, jnp.zeros(())
         key_start, key_move = jr.split(key)
         if config.balance > 0:
             start = start_distance(kernel, data, key_start, config.steps)
             total = total + config.balance * start
         if config.balance < 1:
-            move = move_distance(kernel, data, key_move, config.data_steps)
+            move = dependence(kernel, data, key_move, config.data_steps)
             total = total + (1 - config.balance) * move
         return total
 

@@ -87,14 +87,13 @@ def expectation(
 def sampled_expectation(
     values: Float[Array, " states"],
     log_accept: Float[Array, " steps"],
-    key: Key[Array, ""],
+    uniforms: Float[Array, " steps"],
 ) -> Float[Array, ""]:
     """D at the state that sampled accept bits lead to, with the score-function gradient.
 
     Sampling a bit stops the gradient, so what the parameters do to A is restored by the term
     `D · ∇ log P(bits)`: the estimate has the gradient of `expectation` in the mean.
     """
-    uniforms = jr.uniform(key, log_accept.shape, log_accept.dtype)
     reject = log_reject(log_accept)
     at, log_probability = jnp.zeros((), int), jnp.zeros((), log_accept.dtype)
     for uniform in uniforms:

@@ -1,0 +1,185 @@
+"""Adversarial training: the objective's parts, its presets, and that it learns."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+import pytest
+from flowjax.distributions import Normal
+
+import involutive as inv
+from involutive.bijections import mlp
+from involutive.training import distance
+from involutive.training.critics import Critic, clamped, gradient_penalty, pick
+from involutive.training.loop import TrainConfig, fit
+from involutive.training.mgan import DEAD, Mgan, MganConfig
+
+energy_distance = jax.jit(distance.energy_distance)
+dependence = eqx.filter_jit(distance.dependence)
+start_distance = eqx.filter_jit(distance.start_distance)
+SHORT = TrainConfig(steps=40, chunk=20, patience=None, monitor=64)
+SMALL = {"batch": 32, "critic_width": 16}
+
+
+def small_kernel(last_scale: float = 0.5, initial: bool = True) -> inv.Kernel:
+    """`g⁻¹ ∘ swap ∘ g` over 1 + 3 coordinates, for two modes on the line: quick to compile."""
+    target = inv.targets.mixture([[-2.0], [2.0]], sd=0.5)
+    law = Normal(jnp.zeros(1), jnp.ones(1)) if initial else None
+    network = inv.swap_network(3, 1, 3, blocks=1, make=mlp(16, last_scale=last_scale))
+    return inv.Kernel(target, network, inv.standard_normal(3), law)
+
+
+def data_of(kernel: inv.Kernel, key, n: int = 400):
+    return kernel.target.sample(key, n)
+
+
+def test_clamp_moves_every_weight_inside(getkey):
+    critic = clamped(Critic(getkey(), 2), 0.05)
+    leaves = jax.tree.leaves(eqx.filter(critic, eqx.is_inexact_array))
+    assert max(float(jnp.max(jnp.abs(leaf))) for leaf in leaves) == 0.05
+
+
+def test_gradient_penalty_of_a_linear_critic_is_exact(getkey):
+    """With the hidden layer always active, D is linear and its slope is known."""
+    critic = Critic(getkey(), 2, width=3, scale=2.0)
+    weight = jnp.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    layers = critic.net.layers
+    critic = eqx.tree_at(
+        lambda c: [c.net.layers[0].weight, c.net.layers[0].bias, c.net.layers[1].weight],
+        critic,
+        [weight, jnp.full(3, 100.0), jnp.array([[3.0, 4.0, 0.0]])],
+    )
+    assert layers[0].weight.shape == weight.shape
+    points = jr.normal(getkey(), (8, 2)), jr.normal(getkey(), (8, 2))
+    penalty = eqx.filter_jit(gradient_penalty)(critic, *points, getkey())
+    np.testing.assert_allclose(penalty, (5 - 1) ** 2)
+
+
+def test_pick_draws_states_by_their_weight(getkey):
+    states = jnp.broadcast_to(jnp.arange(3.0)[None, :, None], (20_000, 3, 1))
+    weights = jnp.array([0.2, 0.5, 0.3])
+    picked = pick(states, jnp.broadcast_to(jnp.log(weights), (20_000, 3)), getkey())
+    shares = [float(jnp.mean(picked == k)) for k in range(3)]
+    np.testing.assert_allclose(shares, weights, atol=0.02)
+
+
+def test_energy_distance_tells_laws_apart(getkey):
+    x, y = jr.normal(getkey(), (2000, 2)), jr.normal(getkey(), (2000, 2))
+    ones = jnp.ones(2000)
+    assert abs(float(energy_distance(x, ones, y))) < 0.01
+    assert float(energy_distance(x + 1.0, ones, y)) > 0.3
+    # weights that undo a bias in x
+    biased = jnp.concatenate([x[x[:, 0] > 0], x[x[:, 0] > 0], x[x[:, 0] <= 0]])
+    half = jnp.where(biased[:, 0] > 0, 0.5, 1.0)
+    assert float(energy_distance(biased, half, y)) < 0.01
+    assert float(energy_distance(biased, jnp.ones(len(biased)), y)) > 0.02
+
+
+def test_a_chain_that_stays_is_far_from_independence(getkey):
+    target = inv.targets.gaussian(2)
+    data = target.sample(getkey(), 500)
+    still = inv.random_walk(target, 1e-3)
+    moving = inv.hmc(target, 0.31, 5)  # a quarter turn in phase space: independent
+    assert float(dependence(moving, data, getkey(), 2)) < 0.1
+    assert float(dependence(still, data, getkey(), 2)) > 0.95
+
+
+def test_start_distance_sees_a_far_start(getkey):
+    target = inv.targets.gaussian(2)
+    data = target.sample(getkey(), 300)
+    near, far = (Normal(jnp.full(2, at), jnp.ones(2)) for at in (0.0, 8.0))
+    walks = [inv.random_walk(target, 0.1, initial=law) for law in (near, far)]
+    close, distant = (float(start_distance(walk, data, getkey(), 1)) for walk in walks)
+    assert close < 0.1 < 2.0 < distant
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        MganConfig.paper(**SMALL),
+        MganConfig.tuned(**SMALL),
+        MganConfig.tuned(balance=0.3, data_steps=1, **SMALL),
+        MganConfig.tuned(balance=0.0, pairwise=True, **SMALL),
+        MganConfig.combined(**SMALL),
+    ],
+    ids=["paper", "tuned", "both-terms", "pairs-only", "combined"],
+)
+def test_every_preset_trains(config, getkey):
+    kernel = small_kernel()
+    done = fit(kernel, Mgan(config), data_of(kernel, getkey()), key=0, config=SHORT, progress=False)
+    assert done.skipped == 0 and len(done.history) == 3
+    assert all(np.isfinite(list(row.values())).all() for row in done.history)
+    assert (done.memory.critics.pairs is not None) == (config.pairwise and config.balance < 1)
+    assert (done.memory.critics.states is None) == (config.balance == 0)
+    if config.clamp is not None:
+        leaves = jax.tree.leaves(eqx.filter(done.memory.critics, eqx.is_inexact_array))
+        assert max(float(jnp.max(jnp.abs(leaf))) for leaf in leaves) <= config.clamp
+
+
+def test_training_is_deterministic_and_moves_every_trainable_part(getkey):
+    kernel = small_kernel()
+    data, objective = data_of(kernel, getkey()), Mgan(MganConfig.tuned(**SMALL))
+    memory, key = objective.init(kernel, getkey()), getkey()
+    update = eqx.filter_jit(objective.update)
+    with jax.debug_key_reuse(False):
+        first, again = (update(kernel, memory, data, key)[0] for _ in range(2))
+    same = jax.tree.map(
+        lambda a, b: bool(jnp.all(a == b)),
+        *(eqx.filter(k.involution, eqx.is_inexact_array) for k in (first, again)),
+    )
+    assert jax.tree.all(same)
+    old, new = (eqx.filter(k.involution, eqx.is_inexact_array) for k in (kernel, first))
+    moved = jax.tree.map(lambda a, b: bool(jnp.any(a != b)), old, new)
+    assert jax.tree.all(moved)
+
+
+def test_learning_brings_the_chain_to_the_target(getkey):
+    """From X = N(0, 1), between the modes, b = 2 steps come nearer to the target by training."""
+    kernel = small_kernel()
+    config = TrainConfig(steps=400, chunk=200, patience=None, monitor=0)
+    objective = Mgan(MganConfig.tuned(scale=2.0, batch=64))
+    done = fit(
+        kernel, objective, data_of(kernel, getkey(), 2000), key=1, config=config, progress=False
+    )
+    assert done.best["held_out"] < 0.6 * done.history[0]["held_out"]
+
+
+def test_dead_training_is_rescued_and_counted(getkey):
+    """Where nothing is accepted Algorithm 1 has no gradient; the rescue restores one."""
+    kernel = small_kernel(last_scale=60.0)
+    data, moved = data_of(kernel, getkey()), {}
+    plain = optax.sgd(1.0)  # the change of the parameters is the gradient
+    for rescue in (None, 0.5):
+        config = MganConfig.tuned(rescue=rescue, optimiser=plain, **SMALL)
+        objective = Mgan(config)
+        memory = objective.init(kernel, jr.key(0))._replace(acceptance=jnp.asarray(DEAD / 2))
+        update = eqx.filter_jit(objective.update)
+        new, memory, figures = update(kernel, memory, data, jr.key(1))
+        assert float(figures["rescued"]) == 1.0 and float(memory.acceptance) < 10 * DEAD
+        moved[rescue] = _distance(kernel, new)
+    assert moved[0.5] > 10 * moved[None]
+
+
+def _distance(kernel, other) -> float:
+    parts = (eqx.filter(k.involution, eqx.is_inexact_array) for k in (kernel, other))
+    apart = jax.tree.map(lambda a, b: jnp.sum(jnp.abs(a - b)), *parts)
+    return float(sum(jax.tree.leaves(apart)))
+
+
+def test_refusals(getkey):
+    with pytest.raises(inv.InputError, match="neither clamp nor penalty"):
+        MganConfig(clamp=None, penalty=None)
+    with pytest.raises(inv.InputError, match=r"balance must be in \[0, 1\], got 1.5"):
+        MganConfig(balance=1.5)
+    with pytest.raises(inv.InputError, match="steps must be at least 1, got 0"):
+        MganConfig(steps=0)
+    with pytest.raises(inv.InputError, match=r"rescue must be in \(0, 1\], got 0"):
+        MganConfig(rescue=0.0)
+    with pytest.raises(inv.InputError, match="needs the kernel's initial law, got None"):
+        Mgan().init(small_kernel(initial=False), getkey())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        MganConfig().steps = 3
