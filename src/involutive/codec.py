@@ -70,6 +70,19 @@ def register_closure(
     _closures[name] = (recognise, build)
 
 
+def _all_classes(name: Any) -> dict[str, type]:
+    """The registered classes, and the modules of this package that have that name."""
+    if name in _classes:
+        return _classes
+    found, families = {}, [eqx.Module]
+    while families:
+        cls = families.pop()
+        families += cls.__subclasses__()
+        if cls.__name__ == name and cls.__module__.startswith("involutive."):
+            found[name] = cls
+    return _classes | found
+
+
 def origin(item: Any) -> tuple[str, str]:
     return getattr(item, "__module__", ""), getattr(item, "__qualname__", str(item))
 
@@ -127,7 +140,7 @@ class Encoder:
             captured = recognise(node)
             if captured is not None:
                 return {MARK: "closure", "name": name, "fields": self._fields(captured, path)}
-        for name, cls in _classes.items():
+        for name, cls in _all_classes(type(node).__name__).items():
             if type(node) is cls:
                 return {MARK: "object", "name": name, "fields": self._fields(_state(node), path)}
         if not self.strict:
@@ -205,7 +218,7 @@ class Decoder:
         return build(**{name: self(part) for name, part in node["fields"].items()})
 
     def _read_object(self, node: dict) -> Any:
-        cls = _known(_classes, "class", node["name"])
+        cls = _known(_all_classes(node["name"]), "class", node["name"])
         fields = {name: self(part) for name, part in node["fields"].items()}
         strange = set(fields) ^ set(_field_names(cls))
         check(not strange, f"fields of {node['name']} differ in {sorted(strange)[:4]}")

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import paramax
 from flowjax import bijections as fb
+from flowjax.flows import _affine_with_min_scale
 from flowjax.utils import get_ravelled_pytree_constructor
 
 from involutive.auxiliary import GaussianMixture
@@ -86,6 +87,11 @@ def _register_closures() -> None:
         "flowjax.unit",
         _captured(inside + "orthogonal", "Householder.__init__.<locals>.<lambda>"),
         lambda: _fn(fb.Householder(jnp.ones(1)).unit_vec),
+    )
+    register_closure(
+        "flowjax.min_scale",
+        _captured("flowjax.flows", "_affine_with_min_scale.<locals>.<lambda>", "min_scale"),
+        lambda min_scale: _fn(_affine_with_min_scale(min_scale).scale),
     )
     register_closure("flowjax.constructor", _constructor, _build_constructor)
 
