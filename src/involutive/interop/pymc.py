@@ -128,7 +128,7 @@ def _start(model: Any, density: Callable[[Any], Any]) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
     for attempt in range(STARTS):
         near = {
-            name: x + (random.uniform(-2, 2, x.shape) if attempt else 0.0)
+            name: np.asarray(x + (random.uniform(-2, 2, x.shape) if attempt else 0.0))
             for name, x in point.items()
         }
         if np.isfinite(_value(density, near)):
