@@ -108,14 +108,14 @@ def test_diverging_marks_the_draw_that_met_nan():
     assert not draws.accepted[marked].any()
 
 
-def test_what_is_not_ours_is_refused_in_one_line(tmp_path):
+def test_what_is_not_ours_is_refused_in_one_line(schools, tmp_path):
     with pytest.raises(inv.InputError, match="there is no file"):
         bridge.read_draws(tmp_path / "none.nc")
     (tmp_path / "text.nc").write_text("hello")
     with pytest.raises(inv.InputError, match="must be a NetCDF file written by this library"):
         bridge.read_draws(tmp_path / "text.nc")
     with pytest.raises(inv.InputError, match="in a folder that exists"):
-        bridge.to_netcdf(None, tmp_path / "missing" / "draws.nc")  # type: ignore[arg-type]
+        bridge.to_netcdf(schools, tmp_path / "missing" / "draws.nc")
 
 
 def test_dims_that_do_not_fit_are_named():

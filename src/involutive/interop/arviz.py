@@ -39,11 +39,12 @@ def ess(values: np.ndarray, method: str = "bulk") -> np.ndarray:
 
 
 def rhat(values: np.ndarray) -> np.ndarray:
-    """Rank-normalised split R-hat; NaN for a constant. One chain is compared with itself."""
+    """Rank-normalised split R-hat; NaN for a constant. One chain is cut into two."""
 
     def one(x: np.ndarray) -> Any:
         halves = x[:, : x.shape[1] // 2 * 2].reshape(2, -1) if len(x) == 1 else x
-        return az.rhat(halves)
+        moved = np.ptp(halves, axis=1).any()  # else there is no variance to divide by
+        return az.rhat(halves) if moved else np.inf
 
     return _each(values, one, constant=np.nan)
 

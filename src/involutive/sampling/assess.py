@@ -5,8 +5,8 @@ Let q be the law of x_b when x_0 ~ X and K, reversible for p, makes b steps. Det
     q(x) / p(x) = E[X(x_0) / p(x_0)],   x_0 reached from x by b steps of K,
 
 so the mean of w = X/p̃ over M chains run back from x estimates q(x)/p̃(x) without bias. From a draw
-x ~ p its logarithm is too small on average (Jensen). From a run that ended at x, the run's own start
-is a draw of what x came from; with it among the M the logarithm is too large on average. Hence
+x ~ p its logarithm is too small on average (Jensen). For a run that ended at x, its own start is a
+draw of what x came from; with it among the M the logarithm is too large on average. Hence
 
     E_run[log mean w] - E_posterior[log mean w]  >=  KL(q || p) + KL(p || q),
 
@@ -17,6 +17,7 @@ difference is that of X itself, whatever the kernel does.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import equinox as eqx
@@ -38,7 +39,7 @@ from involutive.sampling.until import look
 BLOCK = 256  # chains a compiled block
 CAPACITY = 32  # steps a compiled chunk
 NORMAL_95 = 1.959963984540054
-LONG_RUN = {"num_chains": 64, "num_warmup": 1000, "num_samples": 500, "thin": 10}
+LONG_RUN: dict[str, Any] = {"num_chains": 64, "num_warmup": 1000, "num_samples": 500, "thin": 10}
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,7 @@ def _check_steps(steps: Any) -> tuple[int, ...]:
     wanted = tuple(check_count("steps", b, least=0) for b in (steps if several else [steps]))
     check(wanted, "steps must hold at least one number of steps, got none")
     check(
-        all(a < b for a, b in zip(wanted, wanted[1:], strict=False)),
+        all(a < b for a, b in pairwise(wanted)),
         f"steps must increase, got {wanted}",
     )
     return wanted

@@ -62,7 +62,8 @@ def nested_rhat(values: np.ndarray, superchains: Any = None) -> float:
     Chains are grouped into superchains that began near each other. With B the variance of the
     superchains' means and W the mean variance inside a superchain, it is `sqrt(1 + B/W)`: how much
     is still remembered of the start, whatever the length of one chain. Rank-normalised, on halves
-    of chains, the larger of the bulk's and the folded values', as R-hat is.
+    of chains, the larger of the bulk's and the folded values', as R-hat is. The halves of all
+    chains are compared too, since a drift common to all makes no group differ.
 
     Args:
         values: one quantity.
@@ -79,8 +80,10 @@ def nested_rhat(values: np.ndarray, superchains: Any = None) -> float:
     half = draws // 2
     split = np.concatenate([values[kept, :half], values[kept, -half:]])
     doubled = np.concatenate([groups[kept], groups[kept]])
+    halves = np.repeat([0, 1], kept.sum())
     folded = np.abs(split - np.median(split))
-    return max(_nested(_normal_scores(split), doubled), _nested(_normal_scores(folded), doubled))
+    scores = [_normal_scores(split), _normal_scores(folded)]
+    return max(_nested(z, ids) for z in scores for ids in (doubled, halves))
 
 
 def summarise(draws: Draws, superchains: Any = None) -> Summary:

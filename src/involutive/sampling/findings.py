@@ -11,7 +11,7 @@ import numpy as np
 
 from involutive.sampling.draws import Draws
 
-LARGEST_RHAT = 1.01
+LARGEST_RHAT = {"r_hat": 1.01, "nested_r_hat": 1.02}
 LEAST_ESS = 400.0  # below it ESS and R-hat are themselves uncertain (Vehtari et al. 2021)
 LAGS = 8
 
@@ -94,10 +94,11 @@ def _stopped(evidence: Evidence) -> Finding | None:
 
 def _disagree(evidence: Evidence) -> Finding | None:
     name, value = evidence.worst(evidence.rhat, largest=True)
-    if not value > LARGEST_RHAT:
+    most = LARGEST_RHAT[evidence.rhat]
+    if not value > most:
         return None
     label = "nested R-hat" if evidence.rhat.startswith("nested") else "R-hat"
-    problem = f"The chains disagree: {label} is {value:.3g} for {name} (at most {LARGEST_RHAT})."
+    problem = f"The chains disagree: {label} is {value:.3g} for {name} (at most {most})."
     remedy = (
         "more warm-up and more draws if R-hat falls as chains grow; if it does not, the chains sit "
         "in different modes: learn a proposal (inv.learn) that moves between them."
@@ -169,15 +170,16 @@ def _low_ess(evidence: Evidence) -> Finding | None:
 
 def _periodic(evidence: Evidence) -> Finding | None:
     apart = lag_distances(evidence.draws.positions)
-    if apart.size < 2 or not apart[0] > 0 or evidence.ess_per_draw > 0.1:
-        return None
-    period = int(np.argmin(apart[1:])) + 2
-    if apart[period - 1] > 0.5 * apart[0]:
+    # ESS stops summing at the first negative correlation and so overlooks a return after it:
+    # a nearly complete return counts whatever ESS says
+    enough = 0.5 if evidence.ess_per_draw <= 0.1 else 0.1
+    returns = np.flatnonzero(apart[1:] < enough * apart[:1])
+    if returns.size == 0:
         return None
     problem = (
-        f"The moves are periodic: draws {period} steps apart are closer than neighbours, so "
-        f"acceptance {evidence.acceptance:.2f} comes with {evidence.ess_per_draw:.2g} effective "
-        f"draws per draw ({evidence.slowest})."
+        f"The moves are periodic: draws {int(returns[0]) + 2} steps apart are closer than "
+        f"neighbours. Acceptance {evidence.acceptance:.2f} comes with {evidence.ess_per_draw:.2g} "
+        f"effective draws per draw ({evidence.slowest}), a figure that a period can flatter."
     )
     remedy = (
         "mix in another kernel with inv.Mixture, give the proposal more auxiliary dimensions, and "

@@ -78,7 +78,8 @@ def quantities(target: Target, positions: np.ndarray) -> Quantities:
     if target.modes is not None:
         mode, weights = _over(target.modes.label, positions), target.modes.weights
     labels = target.labels
-    variables = _over(target.constrain, positions)
+    unordered = _over(target.constrain, positions)
+    variables = {name: unordered[name] for name in _names(target)}
     return Quantities(variables, positions, mode, weights, labels.dims, labels.coords)
 
 
@@ -88,6 +89,18 @@ def judged(target: Target, positions: np.ndarray) -> dict[str, np.ndarray]:
     mode = None if target.modes is None else _over(target.modes.label, positions)
     weights = None if target.modes is None else target.modes.weights
     return names | Quantities({}, positions, mode, weights).shape()
+
+
+def _names(target: Target) -> list[str]:
+    """The variables in the model's own order, which JAX's dicts do not keep."""
+    names: list[str] = []
+
+    def record(x: Any) -> int:
+        names.extend(target.constrain(x))
+        return 0
+
+    jax.eval_shape(record, jax.ShapeDtypeStruct((target.dim,), jnp.result_type(float)))
+    return names
 
 
 def _over(function: Callable[[Any], Any], positions: np.ndarray) -> Any:

@@ -29,10 +29,10 @@ class Until:
         seconds: the most seconds of sampling, goal or not; checked after every chunk.
     """
 
-    ess: float | None = None
-    rhat: float | None = None
+    ess: float | int | None = None
+    rhat: float | int | None = None
     max_samples: int = 20_000
-    seconds: float | None = None
+    seconds: float | int | None = None
 
     def __post_init__(self) -> None:
         goals = (self.ess, self.rhat, self.seconds)
