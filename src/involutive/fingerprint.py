@@ -47,7 +47,7 @@ def check_density(target: Target) -> None:
         first, second = (float(target.log_density(point)) for _ in range(2))
     except Exception as error:
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        leaked = isinstance(error, jax.errors.UnexpectedTracerError)
+        leaked = "Tracer" in line
         remedy = "; it keeps a value from an earlier call: use only its argument" if leaked else ""
         raise InputError(
             f"log_density of {target.name} must give a number at every position, but it raised "

@@ -82,10 +82,10 @@ def check_kind(path: Any, header: dict[str, Any], kind: str) -> None:
     check(found == kind, f"{path} must hold a {kind}, got a file of kind {found}")
 
 
-def describe(kernel: AbstractKernel) -> tuple[Any, dict[str, np.ndarray]]:
-    """The kernel as JSON and arrays, unregistered objects by type: to tell two kernels apart."""
+def describe(module: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    """A module as JSON and arrays, unregistered objects by type: to tell two of them apart."""
     encode = Encoder(strict=False)
-    return encode(kernel), encode.arrays
+    return encode(module), encode.arrays
 
 
 def _one_fingerprint(targets: list[Target]) -> list[float]:

@@ -100,7 +100,7 @@ def sample(
         "dim": kernel.target.dim,
         "dtype": str(jnp.result_type(float)),
     }
-    capacity = min(CHUNK, num_samples)
+    capacity = min(CHUNK, 1 << (num_samples - 1).bit_length())  # runs alike share a compilation
     chains = Chains(
         kernel, root, share.ids, capacity=capacity, thin=thin, block=block, devices=share.devices
     )
