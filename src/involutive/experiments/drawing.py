@@ -1,0 +1,39 @@
+"""How figures look: labelled, readable in greyscale, drawn without a display."""
+
+from typing import Any
+
+import numpy as np
+
+# told apart by dash and marker as well as by colour, and from dark to light
+STYLES = (
+    {"color": "#000000", "linestyle": "-", "marker": "o"},
+    {"color": "#b2182b", "linestyle": "--", "marker": "s"},
+    {"color": "#2166ac", "linestyle": "-.", "marker": "^"},
+    {"color": "#999999", "linestyle": ":", "marker": "D"},
+    {"color": "#5aae61", "linestyle": (0, (5, 1)), "marker": "v"},
+)
+SHADES = "Greys"
+
+
+def panels(rows: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Any, Any]:
+    """Return a figure and its axes `(rows, columns)`; `size` is that of the whole, in inches."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def style(number: int, **changes: Any) -> dict[str, Any]:
+    """Line style of the number-th curve."""
+    return STYLES[number % len(STYLES)] | {"markersize": 4.0, "linewidth": 1.4} | changes
+
+
+def density_image(axes: Any, points: np.ndarray, extent: float, bins: int = 60) -> None:
+    """Draw the density of points in the plane on the square of half-width `extent`."""
+    edges = np.linspace(-extent, extent, bins + 1)
+    counts, _, _ = np.histogram2d(points[:, 0], points[:, 1], bins=[edges, edges])
+    box = (-extent, extent, -extent, extent)
+    # the square root keeps single draws visible beside full modes
+    axes.imshow(np.sqrt(counts.T), origin="lower", extent=box, cmap=SHADES, interpolation="nearest")
+    axes.set_xticks([])
+    axes.set_yticks([])
