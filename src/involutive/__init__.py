@@ -25,11 +25,16 @@ from involutive.sampling.run import sample
 from involutive.sampling.until import Until
 from involutive.storage import load, save
 from involutive.targets import Target
+from involutive.training.budget import Budget
+from involutive.training.learn import learn
+from involutive.training.learned import Learned, Outcome
+from involutive.training.recipe import Recipe
 
 __all__ = [
     "AbstractInvolution",
     "AbstractKernel",
     "AdditiveCoupling",
+    "Budget",
     "Conjugate",
     "Cycle",
     "Draws",
@@ -39,9 +44,12 @@ __all__ = [
     "InputError",
     "Kernel",
     "Lattice",
+    "Learned",
     "MatrixBlock",
     "Mixture",
+    "Outcome",
     "PermutationBlock",
+    "Recipe",
     "Sandwich",
     "State",
     "Target",
@@ -53,6 +61,7 @@ __all__ = [
     "hmc",
     "interop",
     "lattice",
+    "learn",
     "load",
     "merge",
     "paper_network",

@@ -10,6 +10,7 @@ Metropolis-Hastings step reject them; the reverse path meets the same values, so
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,6 +19,7 @@ import jax.random as jr
 from flowjax import bijections as fb
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, Key
+from paramax import NonTrainable
 
 from involutive.errors import check, check_count
 
@@ -26,7 +28,7 @@ MakeNetwork = Callable[[Key[Array, ""], int, int], Network]
 
 
 @jax.custom_jvp
-def round_to(x: Array, grid: float) -> Array:
+def round_to(x: Array, grid: float | Array) -> Array:
     """Round to the nearest multiple of `grid`; the derivative is that of the identity."""
     return jnp.round(x / grid) * grid
 
@@ -95,6 +97,81 @@ class AdditiveCoupling(AbstractBijection):
         return self._shifted(y, -1.0)
 
 
+class AffineCoupling(AbstractBijection):
+    """`(a, b) ↦ (a, b·exp(s(a)) + t(a))`, with `(s, t)` a linear map plus a network of a.
+
+    The linear part lets a log-scale follow a coordinate without bound, as in a funnel; s is kept
+    within ±`limit` by a tanh. Starts at the identity.
+    """
+
+    net: Network
+    linear: Float[Array, "out keep"]
+    shape: tuple[int, ...] = eqx.field(static=True)
+    cond_shape: None = eqx.field(static=True)
+    split: int = eqx.field(static=True)
+    limit: float = eqx.field(static=True)
+
+    def __init__(
+        self, key: Key[Array, ""], dim: int, split: int, width: int = 32, limit: float = 8.0
+    ):
+        check(0 < split < dim, f"both parts must be non-empty, got dim={dim} cut at {split}")
+        out = 2 * (dim - split)
+        self.net = mlp(width, 2, last_scale=0.0, activation=jax.nn.tanh)(key, split, out)
+        self.linear = jnp.zeros((out, split))
+        self.shape, self.cond_shape, self.split, self.limit = (dim,), None, split, limit
+
+    def _scale_and_shift(self, keep: Array) -> tuple[Array, Array]:
+        raw, shift = jnp.split(self.net(keep) + self.linear @ keep, 2)
+        return self.limit * jnp.tanh(raw / self.limit), shift
+
+    def transform_and_log_det(self, x, condition=None):
+        log_scale, shift = self._scale_and_shift(x[: self.split])
+        moved = x[self.split :] * jnp.exp(log_scale) + shift
+        return jnp.concatenate([x[: self.split], moved]), jnp.sum(log_scale)
+
+    def inverse_and_log_det(self, y, condition=None):
+        log_scale, shift = self._scale_and_shift(y[: self.split])
+        moved = (y[self.split :] - shift) * jnp.exp(-log_scale)
+        return jnp.concatenate([y[: self.split], moved]), -jnp.sum(log_scale)
+
+
+class Whitening(AbstractBijection):
+    """`x ↦ L⁻¹(x - m)`, fixed, for draws with mean m and covariance L Lᵀ; its determinant is constant."""
+
+    mean: Any
+    factor: Any
+    inverse_factor: Any
+    shape: tuple[int, ...] = eqx.field(static=True)
+    cond_shape: None = eqx.field(static=True)
+
+    def __init__(self, mean: Float[Array, " dim"], factor: Float[Array, "dim dim"]):
+        inverse = jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(mean)), lower=True)
+        self.mean, self.factor, self.inverse_factor = map(
+            NonTrainable, (jnp.asarray(mean), jnp.asarray(factor), inverse)
+        )
+        self.shape, self.cond_shape = (len(mean),), None
+
+    def transform_and_log_det(self, x, condition=None):
+        log_det = -jnp.sum(jnp.log(jnp.diagonal(self.factor)))
+        return self.inverse_factor @ (x - self.mean), log_det
+
+    def inverse_and_log_det(self, y, condition=None):
+        return self.factor @ y + self.mean, jnp.sum(jnp.log(jnp.diagonal(self.factor)))
+
+
+def affine_cascade(key: Key[Array, ""], dim: int, layers: int = 8, width: int = 32) -> fb.Chain:
+    """`layers` affine couplings with a random permutation between each, starting at the identity
+    up to the permutations."""
+    parts: list[AbstractBijection] = []
+    for i, key_layer in enumerate(jr.split(key, check_count("layers", layers))):
+        key_net, key_order = jr.split(key_layer)
+        if i > 0:
+            order = jr.permutation(key_order, dim) if dim > 2 else jnp.arange(dim)[::-1]
+            parts.append(fb.Permute(order))
+        parts.append(AffineCoupling(key_net, dim, dim // 2, width))
+    return fb.Chain(parts)
+
+
 def mlp(width: int, depth: int = 1, last_scale: float = 0.5, activation=jax.nn.relu) -> MakeNetwork:
     """A maker of dense networks; the last layer starts at `last_scale` of its usual size."""
 
@@ -144,6 +221,6 @@ def constant_log_det(g: AbstractBijection) -> bool:
         return constant_log_det(g.bijection)
     constant = (
         fb.Affine, fb.Loc, fb.Scale, fb.TriangularAffine, fb.Permute, fb.Flip, fb.Identity,
-        fb.Householder, fb.DiscreteCosine,
+        fb.Householder, fb.DiscreteCosine, Whitening,
     )  # fmt: skip
     return isinstance(g, constant)

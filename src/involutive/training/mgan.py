@@ -43,7 +43,11 @@ def _rmsprop() -> optax.GradientTransformation:
 
 
 def _adam(learning_rate: float, decay: int | None) -> optax.GradientTransformation:
-    rate = learning_rate if decay is None else optax.cosine_decay_schedule(learning_rate, decay)
+    if decay is None:
+        return optax.adam(learning_rate, b1=0.5, b2=0.9)
+    fall = optax.cosine_decay_schedule(learning_rate, decay - decay // 2)
+    held = optax.constant_schedule(learning_rate)
+    rate = optax.join_schedules([held, fall], [decay // 2])
     return optax.adam(rate, b1=0.5, b2=0.9)
 
 
@@ -110,8 +114,8 @@ class MganConfig:
     ) -> "MganConfig":
         """λ = 1 with what works: three critic steps, gradient penalty, Adam(β 0.5, 0.9).
 
-        Late training is unstable at the full rate; over `decay` generator steps, the length of
-        training, both rates fall to zero by half a cosine.
+        Late training is unstable at the full rate: if `decay` is given, the length of training in
+        generator steps, both rates fall to zero over its second half.
         """
         count = int(changes.get("critic_steps", 3))
         config = MganConfig(
@@ -212,7 +216,7 @@ class Mgan(AbstractObjective):
         return eqx.combine(params, static), memory, figures
 
     def held_out(self, kernel: Kernel, data: Data, key: Key[Array, ""]) -> Float[Array, ""]:
-        """λ · (distance from the data b steps after X) + (1-λ) · (dependence of states m steps apart)."""
+        """λ · (distance to the data after b steps) + (1-λ) · (dependence over m steps)."""
         config, total = self.config, jnp.zeros(())
         key_start, key_move = jr.split(key)
         if config.balance > 0:
@@ -226,7 +230,7 @@ class Mgan(AbstractObjective):
     def _train_critics(
         self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]
     ) -> tuple[Critics, Any, Array]:
-        """Ascend `E[D(real)] - E[D(fake)]`; one set of rollouts is cut into the critic's batches."""
+        """Ascend `E[D(real)] - E[D(fake)]`; one set of rollouts is cut into batches."""
         config = self.config
         key_terms, key_steps = jr.split(key)
         count = config.critic_steps

@@ -1,0 +1,87 @@
+"""What `learn` returns: a kernel with the record of how it was learned."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Key
+
+from involutive.kernel import AbstractKernel, Cycle, Info, Kernel, Mixture, State
+from involutive.targets import Target
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What learning reached.
+
+    Attributes:
+        acceptance: of the kernel in stationarity, in the pilot run.
+        ess_per_draw: least over coordinates and |x|², in the pilot run.
+        r_hat: largest over coordinates and |x|², over chains started apart from X.
+        rounds: refreshes of the training draws.
+        evaluations: density evaluations, a gradient counted as three.
+        seconds: wall time.
+        converged: whether the figures say that the kernel mixes.
+        advice: what to try if not.
+        history: one row a training chunk.
+    """
+
+    acceptance: float
+    ess_per_draw: float
+    r_hat: float
+    rounds: int
+    evaluations: int
+    seconds: float
+    converged: bool
+    advice: str
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        verdict = "converged" if self.converged else f"NOT converged: {self.advice}"
+        return (
+            f"learned in {self.seconds:.1f} s, {self.rounds} rounds, {self.evaluations:,} density "
+            f"evaluations: {self.ess_per_draw:.2f} effective draws per draw at acceptance "
+            f"{self.acceptance:.2f}, R-hat {self.r_hat:.3f} from separate starts; {verdict}"
+        )
+
+
+class Learned(AbstractKernel):
+    """A learned global proposal composed with a local move; fixed from here on.
+
+    Attributes:
+        kernel: the composition that is sampled with.
+        warmup: steps to throw away before the first draw, unless `sample` is told otherwise.
+        outcome: what learning reached.
+    """
+
+    target: Target
+    initial: AbstractDistribution | None
+    kernel: AbstractKernel
+    warmup: int = eqx.field(static=True)
+    outcome: Outcome = eqx.field(static=True)
+
+    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        return self.kernel.step(key, state)
+
+    @property
+    def proposal(self) -> Kernel:
+        """The learned global proposal alone."""
+        parts = self.kernel.kernels if isinstance(self.kernel, Mixture | Cycle) else (self.kernel,)
+        return next(part for part in reversed(parts) if isinstance(part, Kernel))
+
+    def __repr__(self) -> str:
+        return f"Learned({self.target.name}: {self.outcome})"
+
+
+def compose(proposal: Kernel, local: Kernel, ess: float, cheap: bool) -> AbstractKernel:
+    """Join a global proposal with a local move, by how good the proposal is.
+
+    The local move makes the kernel irreducible whatever was learned, and frees chains from states
+    that the proposal rarely reaches. A good proposal needs it rarely; a poor one before every
+    global move. `cheap` says that the local move costs one density evaluation.
+    """
+    if ess < 0.5 and not cheap:
+        return Cycle([local, proposal])
+    chance = 0.01 if ess >= 0.9 else 0.05 if ess >= 0.5 else 0.3
+    return Mixture([local, proposal], [chance, 1 - chance])

@@ -1,0 +1,94 @@
+"""A tuned local move: HMC where gradients help, a random walk where they do not.
+
+The scale is that of one mode, not of the whole posterior: the pooled covariance within the
+components of a mixture. The step is tuned on draws until the acceptance is near its optimum
+(0.8 for HMC, 0.3 for a random walk), before any draw is kept.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Float, Key
+
+from involutive.classical import Leapfrog, RandomWalk, hmc, random_walk
+from involutive.kernel import Kernel
+from involutive.targets import Target
+from involutive.training.mixture_fit import fit_mixture
+from involutive.training.recipe import Recipe, whitening
+
+POINTS = 128  # draws the step is tuned on
+ROUNDS = 30
+
+
+def gradients_useful(target: Target, points: Float[Array, "n dim"]) -> bool:
+    """Whether the density has finite gradients, not all zero, at most of the given points."""
+    try:
+        slopes = np.asarray(jax.vmap(jax.grad(target.log_density))(points[:64]))
+    except Exception:  # a density that cannot be differentiated, for whatever reason
+        return False
+    finite = np.isfinite(slopes).all(axis=1)
+    return bool(finite.mean() > 0.8 and (np.abs(slopes[finite]).sum(axis=1) > 0).mean() > 0.5)
+
+
+def within_mode_factor(
+    points: Float[Array, "n dim"], key: Key[Array, ""]
+) -> Float[Array, "dim dim"]:
+    """A Cholesky factor of the covariance within modes."""
+    g = whitening(points)
+    white = jax.vmap(g.transform)(points)
+    mixture = fit_mixture(white, Recipe().ladder(points.shape[1])[1], key)
+    pooled = jnp.einsum("k,kij->ij", jnp.exp(mixture.log_weights), mixture.covariances)
+    return g.factor.unwrap() @ jnp.linalg.cholesky(pooled)
+
+
+def local_move(
+    target: Target,
+    points: Float[Array, "n dim"],
+    key: Key[Array, ""],
+    *,
+    gradients: bool,
+    initial: AbstractDistribution | None = None,
+) -> Kernel:
+    """Build and tune a local move on (approximate) draws of the target."""
+    key_factor, key_pick, key_tune = jr.split(key, 3)
+    factor = within_mode_factor(points, key_factor)
+    starts = points[jr.randint(key_pick, (POINTS,), 0, points.shape[0])]
+    if not gradients:
+        kernel = random_walk(target, 2.38 / np.sqrt(target.dim) * factor, initial)
+        return _tuned(kernel, starts, key_tune, 0.3)
+    step = 0.9 / target.dim**0.25
+    kernel = _tuned(hmc(target, step, 4, factor, initial), starts, key_tune, 0.8)
+    assert isinstance(kernel.involution, Leapfrog)
+    # a quarter of the period of a unit Gaussian
+    count = int(np.clip(np.ceil(1.5 / float(kernel.involution.step_size)), 2, 24))
+    return hmc(target, kernel.involution.step_size, count, factor, initial)
+
+
+@eqx.filter_jit
+def _moves(kernel: Kernel, positions: Array, key: Array) -> tuple[Array, Array]:
+    states = jax.vmap(kernel.init)(positions)
+
+    def one(states, key_step):
+        states, info = jax.vmap(kernel.step)(jr.split(key_step, positions.shape[0]), states)
+        return states, jnp.mean(info.acceptance_rate)
+
+    states, rates = jax.lax.scan(one, states, jr.split(key, 3))
+    return states.position, jnp.mean(rates)
+
+
+def _size(kernel: Kernel) -> Array:
+    f = kernel.involution
+    return f.step_size if isinstance(f, Leapfrog) else f.scale  # type: ignore[attr-defined]
+
+
+def _tuned(kernel: Kernel, positions: Array, key: Key[Array, ""], goal: float) -> Kernel:
+    """Scale the step by `exp(gain·(acceptance - goal))`, with a falling gain."""
+    assert isinstance(kernel.involution, RandomWalk | Leapfrog)
+    for i in range(ROUNDS):
+        positions, rate = _moves(kernel, positions, jr.fold_in(key, i))
+        change = jnp.exp((2.0 / (1 + 0.3 * i)) * (rate - goal))
+        kernel = eqx.tree_at(_size, kernel, _size(kernel) * change)
+    return kernel

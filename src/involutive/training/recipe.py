@@ -1,0 +1,269 @@
+"""The default recipe: from draws of the target to a trained global proposal.
+
+1. Whiten the draws.
+2. Fit a Gaussian mixture by EM, with more components while that helps: φ' = g⁻¹(π), π ~ mixture,
+   with g the whitening alone.
+3. Fine-tune it by the log-variance objective, which uses the density itself.
+4. If it is still far from the target, put affine couplings in g and train them by likelihood, then
+   by log-variance; keep whichever proposal has more effective draws per draw.
+
+Everything is judged by `independence_ess`, never by acceptance.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from flowjax import bijections as fb
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Float, Key
+
+from involutive.bijections import Whitening, affine_cascade
+from involutive.involutions import FunctionBlock
+from involutive.kernel import Kernel
+from involutive.targets import Target
+from involutive.training.likelihood import Likelihood, LogVariance, log_weight, proposal_draw
+from involutive.training.loop import Fit, TrainConfig, fit, split_samples
+from involutive.training.mixture_fit import count_clusters, fit_mixture
+from involutive.training.objective import AbstractObjective
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Sizes of the default recipe, chosen by `involutive experiment recipe`.
+
+    Attributes:
+        components: how many mixture components to try, in turn; None chooses by dimension.
+        good_enough: effective draws per draw at which nothing more is added.
+        flow_below: effective draws per draw below which couplings are added to g.
+        tune_steps: updates of the log-variance objective.
+        flow_steps: updates of the likelihood objective for couplings.
+        layers, width: size of the couplings.
+        batch: points an update.
+        learning_rate: of Adam for tuning, decayed to zero over the run.
+        flow_rate: of Adam for couplings.
+    """
+
+    components: tuple[int, ...] | None = None
+    good_enough: float = 0.97
+    flow_below: float = 0.6
+    tune_steps: int = 1500
+    flow_steps: int = 2000
+    layers: int = 8
+    width: int = 32
+    batch: int = 512
+    learning_rate: float = 2e-3
+    flow_rate: float = 5e-3
+
+    def ladder(self, dim: int) -> tuple[int, ...]:
+        """The numbers of components to try in `dim` dimensions."""
+        if self.components is not None:
+            return self.components
+        if dim <= 3:
+            return (8, 32, 128)
+        return (4, 16, 48) if dim <= 12 else (4, 24) if dim <= 30 else (1, 8)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained global proposal with its figures and the rows of its training history."""
+
+    kernel: Kernel
+    acceptance: float
+    ess: float
+    history: list[dict[str, Any]]
+    evaluations: int = 0
+
+
+def train_proposal(
+    target: Target,
+    samples: np.ndarray,
+    key: Key[Array, ""],
+    *,
+    recipe: Recipe | None = None,
+    initial: AbstractDistribution | None = None,
+    progress: bool | None = None,
+    previous: Trained | None = None,
+    seconds: float | None = None,
+) -> Trained:
+    """Train a global proposal on (approximate) draws by the default recipe.
+
+    Args:
+        target: the density.
+        samples: draws `(n, dim)`.
+        key: randomness.
+        recipe: sizes.
+        initial: the law X that the kernel keeps.
+        progress: show progress bars.
+        previous: a proposal trained before on other draws; its couplings are trained on.
+        seconds: a limit on the time of each training.
+    """
+    recipe = recipe or Recipe()
+    key_split, key_mixture, key_tune, key_flow = jr.split(key, 4)
+    data, held = split_samples(samples, key_split)
+    work = Work(samples, held, recipe, progress, seconds)
+    best = _grow_mixture(target, data, held, key_mixture, recipe, initial)
+    best = _tune(best, work, key_tune)
+    if best.ess < recipe.flow_below and target.dim > 1:
+        flow = _with_couplings(best, work, key_flow, previous)
+        best = flow if flow.ess > best.ess else best
+    return best
+
+
+def whitening(points: Float[Array, "n dim"]) -> Whitening:
+    """Whiten by mean and covariance, with points beyond six robust sds drawn in first."""
+    centre = jnp.median(points, axis=0)
+    low, high = jnp.quantile(points, jnp.array([0.16, 0.84]), axis=0)
+    spread = jnp.maximum((high - low) / 2, jnp.std(points, axis=0) * 1e-3)[None, :]
+    drawn_in = jnp.clip((points - centre[None, :]) / spread, -6.0, 6.0)
+    scale = spread[0]
+    covariance = jnp.cov(drawn_in.T).reshape(len(scale), len(scale)) + 1e-6 * jnp.eye(len(scale))
+    factor = scale[:, None] * jnp.linalg.cholesky(covariance)
+    return Whitening(centre + scale * jnp.mean(drawn_in, axis=0), factor)
+
+
+def _grow_mixture(
+    target: Target,
+    data: Array,
+    held: Array,
+    key: Key[Array, ""],
+    recipe: Recipe,
+    initial: AbstractDistribution | None,
+) -> Trained:
+    """Fit mixtures of growing size until more components help no more."""
+    g = whitening(data)
+    white = jax.vmap(g.transform)(data)
+    best: Trained | None = None
+    for count in recipe.ladder(target.dim):
+        law = fit_mixture(white, count, jr.fold_in(key, count)).law()
+        kernel = Kernel(target, FunctionBlock(g), law, initial)
+        figures = independence_figures(kernel, held, key)
+        row = {"stage": f"mixture of {law.means.shape[0]}", **figures}
+        history = [*(best.history if best else []), row]
+        if best is None or figures["ess"] > 1.02 * best.ess:
+            best = Trained(kernel, figures["acceptance"], figures["ess"], history)
+        else:
+            return _noted(best, history)
+        if best.ess > recipe.good_enough:
+            break
+    assert best is not None
+    return best
+
+
+def _noted(trained: Trained, history: list[dict[str, Any]]) -> Trained:
+    return Trained(trained.kernel, trained.acceptance, trained.ess, history)
+
+
+def _optimiser(rate: float, steps: int) -> optax.GradientTransformation:
+    schedule = optax.cosine_decay_schedule(rate, steps)
+    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the stages of one training share."""
+
+    samples: np.ndarray
+    held: Array
+    recipe: Recipe
+    progress: bool | None
+    seconds: float | None
+
+    def fit(
+        self, kernel: Kernel, objective: AbstractObjective, key: Array, steps: int, label: str
+    ) -> Fit:
+        """Run one objective for at most `steps` updates."""
+        config = TrainConfig(
+            steps, max(steps // 10, 1), patience=3, tolerance=1e-4, seconds=self.seconds, monitor=0
+        )
+        return fit(
+            kernel, objective, self.samples, key=key, config=config, progress=self.progress,
+            label=label,
+        )  # fmt: skip
+
+
+def _tune(trained: Trained, work: Work, key: Key[Array, ""]) -> Trained:
+    """Fine-tune by the log-variance objective; keep the better."""
+    recipe, steps = work.recipe, work.recipe.tune_steps
+    objective = LogVariance(_optimiser(recipe.learning_rate, steps), recipe.batch)
+    fitted = work.fit(trained.kernel, objective, key, steps, "tuning")
+    figures = independence_figures(fitted.kernel, work.held, key)
+    history = [*trained.history, *_rows("log-variance", fitted.history, figures)]
+    done = int(fitted.history[-1]["step"])
+    spent = trained.evaluations + done * recipe.batch + 2 * len(work.held) * len(fitted.history)
+    if figures["ess"] <= trained.ess:
+        return Trained(trained.kernel, trained.acceptance, trained.ess, history, spent)
+    return Trained(fitted.kernel, figures["acceptance"], figures["ess"], history, spent)
+
+
+def _with_couplings(
+    trained: Trained, work: Work, key: Key[Array, ""], previous: Trained | None
+) -> Trained:
+    """Put affine couplings in g, or go on with those of before; likelihood first, then tuning."""
+    key_new, key_fit, key_tune = jr.split(key, 3)
+    recipe, steps = work.recipe, work.recipe.flow_steps
+    kernel = trained.kernel
+    if previous is not None and _has_couplings(previous.kernel):
+        kernel, steps = previous.kernel, steps // 2
+    else:
+        kernel = _new_couplings(kernel, jnp.asarray(work.samples), key_new, recipe)
+    objective = Likelihood(_optimiser(recipe.flow_rate, steps), recipe.batch)
+    fitted = work.fit(kernel, objective, key_fit, steps, "couplings")
+    figures = independence_figures(fitted.kernel, work.held, key_fit)
+    rows = [*trained.history, *_rows("likelihood", fitted.history, figures)]
+    flow = Trained(fitted.kernel, figures["acceptance"], figures["ess"], rows, trained.evaluations)
+    return _tune(flow, work, key_tune)
+
+
+def _has_couplings(kernel: Kernel) -> bool:
+    f = kernel.involution
+    return isinstance(f, FunctionBlock) and isinstance(f.g, fb.Chain)
+
+
+def _new_couplings(kernel: Kernel, points: Array, key: Key[Array, ""], recipe: Recipe) -> Kernel:
+    """A kernel whose g is whitening and untrained couplings, with a mixture fitted behind them."""
+    key_net, key_base = jr.split(key)
+    dim = kernel.target.dim
+    couplings = affine_cascade(key_net, dim, recipe.layers, recipe.width)
+    g = fb.Chain([whitening(points), *couplings.bijections])
+    latent = jax.vmap(g.transform)(points)
+    clusters = count_clusters(fit_mixture(latent, recipe.ladder(dim)[1], key_base))
+    law = fit_mixture(latent, clusters, key_base).law()
+    return Kernel(kernel.target, FunctionBlock(g), law, kernel.initial)
+
+
+def _rows(
+    stage: str, rows: list[dict[str, float]], figures: dict[str, float]
+) -> list[dict[str, Any]]:
+    return [{"stage": stage, **row} for row in rows] + [{"stage": stage, **figures}]
+
+
+@eqx.filter_jit
+def _log_weights(kernel: Kernel, held: Array, key: Array) -> tuple[Array, Array]:
+    draws = jax.vmap(lambda k: proposal_draw(kernel, k))(jr.split(key, held.shape[0]))
+    weigh = jax.vmap(lambda x: log_weight(kernel, x))
+    return weigh(held), weigh(draws)
+
+
+def independence_figures(
+    kernel: Kernel, held: Array, key: Key[Array, ""], most: int = 2000
+) -> dict[str, float]:
+    """Acceptance and effective draws per draw of a proposal that does not depend on the state.
+
+    At x the chain stays with probability `r(x) = 1 - E_y min(1, w(y)/w(x))`, y ~ q, so that
+    `1/E_p[(1 + r)/(1 - r)]` estimates the effective draws per draw. It sees the rare sticky states
+    that an average acceptance hides.
+    """
+    at_x, at_y = (np.asarray(w, np.float64) for w in _log_weights(kernel, held[:most], key))
+    at_y = np.where(np.isnan(at_y), -np.inf, at_y)
+    usable = np.isfinite(at_x)
+    with np.errstate(over="ignore", invalid="ignore"):
+        gain = np.exp(np.minimum(at_y[None, :] - at_x[usable][:, None], 0.0))
+    leave = np.clip(gain.mean(axis=1), 1e-6, 1.0)
+    ess = 1.0 / np.mean((2.0 - leave) / leave) if leave.size else 0.0
+    return {"acceptance": float(leave.mean()) if leave.size else 0.0, "ess": float(ess)}

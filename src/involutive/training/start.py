@@ -1,0 +1,175 @@
+"""Finding where a density lives, from nothing but the density and an initial law X.
+
+Two starts complement each other. **Climbs**: points of X climb the density, each by its own step
+along every coordinate (Rprop, so scales from 1e-4 to 1e4 do not matter), then HMC with the local
+curvature as its metric spreads them over their mode. It finds separate modes in high dimension.
+**Annealing**: BlackJAX's adaptive tempered SMC carries particles from X to the target. It finds
+curved and flat shapes, needs no gradient, and is not drawn into narrow spikes of no mass.
+
+Neither has to weigh the modes: the learned kernel is exact and does that.
+"""
+
+from typing import Any
+
+import blackjax
+import blackjax.smc.resampling as resampling
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from blackjax.mcmc import random_walk
+from blackjax.smc import adaptive_tempered
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Float, Key
+
+from involutive.classical import hmc
+from involutive.kernel import State, evaluate
+from involutive.targets import Target
+
+Points = Float[Array, "n dim"]
+
+CLIMB_STEPS = 200
+SPREAD_STEPS = 60
+LEAPS = 4
+MOVES = 5  # MCMC moves a temperature
+TEMPERATURES = 100  # more than ever needed; a density that needs more has no path from X
+
+
+def finite_draws(
+    target: Target, law: AbstractDistribution, key: Key[Array, ""], count: int
+) -> Points:
+    """Draw `count` points of X at which the density is finite, from up to 100 times as many."""
+    kept: list[np.ndarray] = []
+    for attempt in range(100):
+        points = law.sample(jr.fold_in(key, attempt), (count,))
+        values = jax.vmap(lambda x: evaluate(target, x))(points)
+        kept.append(np.asarray(points)[np.isfinite(np.asarray(values))])
+        if sum(map(len, kept)) >= count:
+            break
+    found = np.concatenate(kept)
+    return jnp.asarray(found[np.resize(np.arange(len(found)), count)] if len(found) else found)
+
+
+@eqx.filter_jit
+def climb(target: Target, points: Points, key: Key[Array, ""]) -> Points:
+    """Climb from every point to its mode, then spread over it by HMC in the local metric."""
+    tops = jax.vmap(lambda x: _ascend(target, x))(points)
+    return jax.vmap(lambda x, k: _spread(target, x, k))(tops, jr.split(key, points.shape[0]))
+
+
+def climb_evaluations(count: int, dim: int) -> int:
+    """Density evaluations (a gradient counted as three) that `climb` makes."""
+    return count * (3 * CLIMB_STEPS + 3 * dim + SPREAD_STEPS * (3 * LEAPS + 4))
+
+
+def _slope(target: Target, x: Array) -> Array:
+    slope = jax.grad(lambda y: evaluate(target, y))(x)
+    return jnp.where(jnp.isfinite(slope), slope, 0.0)
+
+
+def _ascend(target: Target, x: Array) -> Array:
+    optimiser = optax.rprop(0.1, min_step_size=1e-9, max_step_size=1e3)
+
+    def up(_: Any, carry: tuple[Array, Any, Array, Array]) -> Any:
+        x, memory, best, height = carry
+        updates, memory = optimiser.update(-_slope(target, x), memory, x)
+        x = x + updates
+        value = evaluate(target, x)
+        higher = value > height
+        return x, memory, jnp.where(higher, x, best), jnp.where(higher, value, height)
+
+    start = (x, optimiser.init(x), x, evaluate(target, x))
+    return jax.lax.fori_loop(0, CLIMB_STEPS, up, start)[2]
+
+
+def _local_factor(target: Target, x: Array) -> Array:
+    """A factor of the inverse curvature at x, its axes kept between 1e-6 and 30."""
+    curvature = -jax.hessian(lambda y: evaluate(target, y))(x)
+    curvature = jnp.where(jnp.isfinite(curvature), curvature, 0.0)
+    curvature = 0.5 * (curvature + curvature.T)
+    values, axes = jnp.linalg.eigh(curvature)
+    scales = jnp.clip(1 / jnp.sqrt(jnp.maximum(jnp.abs(values), 1e-12)), 1e-6, 30.0)
+    return axes * scales[None, :]
+
+
+def _spread(target: Target, x: Array, key: Key[Array, ""]) -> Array:
+    """HMC from x, the step adapted along the way: these draws only have to find the mode's bulk."""
+    factor = _local_factor(target, x)
+    first = jnp.asarray(0.5 / target.dim**0.25)
+
+    def move(t: Array, carry: tuple[State, Array]) -> tuple[State, Array]:
+        state, step = carry
+        kernel = hmc(target, step, LEAPS, factor)
+        state, info = kernel.step(jr.fold_in(key, t), state)
+        return state, jnp.clip(step * jnp.exp(0.3 * (info.acceptance_rate - 0.75)), 1e-4, 1.5)
+
+    state = State(x, evaluate(target, x))
+    return jax.lax.fori_loop(0, SPREAD_STEPS, move, (state, first))[0].position
+
+
+def anneal(
+    target: Target,
+    law: AbstractDistribution,
+    points: Points,
+    key: Key[Array, ""],
+    *,
+    gradients: bool,
+) -> tuple[Points, int]:
+    """Carry particles from X to the target by adaptive tempered SMC; also count evaluations."""
+    particles, dim = points.shape
+    step = _smc_step(target, law, gradients)
+    state = adaptive_tempered.init(points)
+    size, evaluations = 0.5 if gradients else 2.38 / np.sqrt(dim), 0
+    cost = MOVES * (3 * (LEAPS + 1) if gradients else 1) + 2
+    for i in range(TEMPERATURES):
+        state, rate = step(jr.fold_in(key, i), state, jnp.asarray(size))
+        evaluations += particles * cost
+        size *= float(np.exp(np.clip(float(rate) - (0.75 if gradients else 0.3), -0.5, 0.5)))
+        size = min(size, 3.0)
+        if float(state.tempering_param) >= 1.0:
+            break
+    return state.particles, evaluations
+
+
+def _smc_step(target: Target, law: AbstractDistribution, gradients: bool) -> Any:
+    def log_prior(x: Array) -> Array:
+        return law.log_prob(x)
+
+    def log_likelihood(x: Array) -> Array:
+        value = evaluate(target, x) - law.log_prob(x)
+        return jnp.where(jnp.isfinite(value), value, -1e30)
+
+    move = blackjax.hmc.build_kernel() if gradients else _random_walk_move()
+    begin = blackjax.hmc.init if gradients else random_walk.init
+    kernel = adaptive_tempered.build_kernel(
+        log_prior, log_likelihood, move, begin, resampling.systematic, target_ess=0.7
+    )
+
+    @jax.jit
+    def step(key: Array, state: Any, size: Array) -> tuple[Any, Array]:
+        spread = jnp.var(state.particles, axis=0) + 1e-12
+        if gradients:
+            parameters = {
+                "step_size": size[None],
+                "inverse_mass_matrix": spread[None],
+                "num_integration_steps": jnp.array([LEAPS]),
+            }
+        else:
+            covariance = jnp.cov(state.particles.T).reshape(spread.size, spread.size)
+            factor = jnp.linalg.cholesky(covariance + 1e-9 * jnp.diag(spread))
+            parameters = {"factor": size * factor[None]}
+        state, info = kernel(key, state, MOVES, parameters)
+        return state, jnp.mean(info.update_info.acceptance_rate)
+
+    return step
+
+
+def _random_walk_move() -> Any:
+    kernel = random_walk.build_additive_step()
+
+    def move(key: Array, state: Any, log_density: Any, factor: Array) -> Any:
+        return kernel(key, state, log_density, random_walk.normal(factor))
+
+    return move
