@@ -136,10 +136,12 @@ def fit(
     began, step = time.perf_counter(), 0
 
     def look(kernel: Kernel, losses: dict[str, float]) -> dict[str, float]:
-        measure = float(_held_out(objective, kernel, held, key_check))
+        # the same draws at every look, so that looks can be compared
+        key_measure, key_movement = (jr.fold_in(key_check, use) for use in range(2))
+        measure = float(_held_out(objective, kernel, held, key_measure))
         row = {"step": float(step), "held_out": measure, **losses}
         if config.monitor:
-            row |= movement(kernel, held[: config.monitor], key_check)
+            row |= movement(kernel, held[: config.monitor], key_movement)
         return row | {"seconds": time.perf_counter() - began}
 
     history.append(look(kernel, {}))
