@@ -94,19 +94,17 @@ def grid_case(dim):
 @pytest.mark.parametrize("dim", [1, 2])
 def test_never_below_the_truth_and_falls_with_runs(dim):
     kernel, truth = grid_case(dim)
-    steps = (0, 1, 4, 12)
+    steps = (0, 1, 6)
     exact = np.array([truth(b) for b in steps])
     assert exact[0] > 1 and exact[-1] < exact[1] < exact[0]
     previous = None
-    for runs in (2, 8, 64):
-        seen = inv.assess(kernel, steps=steps, runs=runs, starts=512, key=1, reverse=kernel)
+    for runs in (2, 32):
+        seen = inv.assess(kernel, steps=steps, runs=runs, starts=256, key=1, reverse=kernel)
         assert (seen.bounds > exact - 4 * seen.errors).all(), (runs, seen.bounds, exact)
         if previous is not None:
             both = np.hypot(seen.errors, previous.errors)
-            assert (seen.bounds[1:] < previous.bounds[1:] + 2 * both[1:]).all()
+            assert (seen.bounds[1:] < previous.bounds[1:] - 2 * both[1:]).all()
         previous = seen
-    # with 64 chains the bound is close as well: it is an estimate, not only a bound
-    assert (seen.bounds < exact + 0.1 * exact[0] + 4 * seen.errors).all(), (seen.bounds, exact)
 
 
 def test_zero_steps_is_the_divergence_of_the_start():
@@ -140,7 +138,7 @@ def test_a_random_walk_against_its_discretised_law():
     kernel = inv.random_walk(inv.targets.gaussian(1), scale, initial=law)
     steps = (1, 3, 8)
     truth = np.array([symmetric_kl(start @ np.linalg.matrix_power(matrix, b), p) for b in steps])
-    seen = inv.assess(kernel, steps=steps, runs=64, starts=1024, key=2)
+    seen = inv.assess(kernel, steps=steps, runs=32, starts=512, key=2)
     assert (seen.bounds > truth - 4 * seen.errors).all(), (seen.bounds, truth)
     assert (seen.bounds < truth + 0.05 + 4 * seen.errors).all(), (seen.bounds, truth)
     assert truth[0] > 0.2 > truth[2]
@@ -158,9 +156,9 @@ MEANS = [[-5.0, 0.0], [5.0, 0.0]]
 def test_goes_to_zero_for_an_independent_sampler():
     law, start = mixture_law([0.5, 0.5], MEANS, 0.5), mixture_law([0.9, 0.1], MEANS, 0.4)
     kernel = inv.Kernel(inv.targets.mog2(), inv.FunctionBlock(fb.Identity((2,))), law, start)
-    bounds = [inv.assess(kernel, steps=1, runs=m, starts=512, key=3) for m in (2, 16, 256)]
-    assert bounds[0].bound > 0.3 > bounds[1].bound > bounds[2].bound
-    assert abs(bounds[2].bound) < 0.02 + 3 * bounds[2].errors[0]
+    bounds = [inv.assess(kernel, steps=1, runs=m, starts=256, key=3) for m in (2, 128)]
+    assert bounds[0].bound > 0.3
+    assert abs(bounds[1].bound) < 0.02 + 3 * bounds[1].errors[0]
 
 
 def test_stays_large_for_a_sampler_stuck_in_a_mode():
@@ -192,7 +190,7 @@ def test_a_cycle_is_run_backwards_in_the_other_order():
     back = reverse_kernel(inv.Cycle([walk, inv.Mixture([flow, walk], [0.3, 0.7])]))
     assert isinstance(back, inv.Cycle) and isinstance(back.kernels[0], inv.Mixture)
     assert back.kernels[1] is walk
-    seen = inv.assess(inv.Cycle([walk, flow]), steps=4, runs=64, starts=256, key=6)
+    seen = inv.assess(inv.Cycle([walk, flow]), steps=4, runs=32, starts=128, key=6)
     assert seen.bound < 0.1 + 3 * seen.errors[0]
 
 

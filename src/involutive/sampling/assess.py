@@ -39,7 +39,7 @@ from involutive.sampling.until import look
 BLOCK = 256  # chains a compiled block
 CAPACITY = 32  # steps a compiled chunk
 NORMAL_95 = 1.959963984540054
-LONG_RUN: dict[str, Any] = {"num_chains": 64, "num_warmup": 1000, "num_samples": 500, "thin": 10}
+LONG_RUN: dict[str, Any] = {"num_chains": 64, "num_warmup": 500, "num_samples": 500, "thin": 5}
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Assessment:
         return self.bound - margin, self.bound + margin
 
     @property
-    def curve(self) -> list[dict[str, float]]:
+    def curve(self) -> list[dict[str, float | int]]:
         """One row for every b: steps, bound, and the ends of its 95% interval."""
         rows = zip(self.steps, self.bounds.tolist(), self.errors.tolist(), strict=True)
         return [

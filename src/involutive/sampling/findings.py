@@ -88,8 +88,7 @@ def _stopped(evidence: Evidence) -> Finding | None:
         f"{chains.size} of {evidence.draws.num_chains} chains ({_listed(chains)}) met a density of "
         "+inf and were stopped."
     )
-    remedy = "bound the density: an infinite density is a point mass that no chain can leave."
-    return Finding("stopped chains", problem, remedy)
+    return Finding("stopped chains", problem, "a bounded density: no chain can leave such a point.")
 
 
 def _disagree(evidence: Evidence) -> Finding | None:
@@ -284,10 +283,8 @@ def lag_distances(positions: np.ndarray, lags: int = LAGS) -> np.ndarray:
 
 def _longest_rest(moved: np.ndarray) -> np.ndarray:
     """The most draws in a row without a move, for every chain."""
-    chains, count = moved.shape
-    last = np.where(moved, np.arange(count), -1)
-    rest = np.arange(count) - np.maximum.accumulate(last, axis=1)
-    return rest.max(axis=1) if count else np.zeros(chains, int)
+    place = np.arange(moved.shape[1])
+    return (place - np.maximum.accumulate(np.where(moved, place, -1), axis=1)).max(axis=1)
 
 
 def _share(evidence: Evidence, counts: np.ndarray) -> float:
