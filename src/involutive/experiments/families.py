@@ -210,9 +210,7 @@ def table(data: Any) -> list[dict[str, Any]]:
             "largest difference of positions": float(
                 np.abs(data["involution"][i] - data["classical"][i]).max()
             ),
-            "decisions that differ": int(
-                (data["accepted"][i] != data["classical_accepted"][i]).sum()
-            ),
+            "decisions that differ": int(differ[i].sum()),
             "steps": int(data["accepted"][i].size),
             "acceptance": float(data["accepted"][i].mean()),
             "largest |f(f(z)) - z|": float(data["round_trip"][i]),
@@ -244,6 +242,6 @@ def draw(data: Any) -> dict[str, Any]:
         axis.plot(steps, data["classical"][i][:shown, 0, 0], label="classical form",
                   **style(1, linestyle=""))  # fmt: skip
         axis.set(ylabel="x", title=name)
-    axes[0, 0].legend(loc="upper right")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     axes[-1, 0].set_xlabel("steps")
     return {"families": figure}
