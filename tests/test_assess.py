@@ -232,3 +232,17 @@ def test_kernels_without_a_law_or_a_reverse_are_refused():
     kernel, _ = grid_case(1)
     with pytest.raises(inv.InputError, match="for its reverse to be known, got GridKernel"):
         inv.assess(kernel, steps=1, runs=4, key=0)
+
+
+def test_the_experiment_shows_what_it_claims():
+    from involutive.experiments import assessment
+
+    config = assessment.Config.quick()
+    data = assessment.run(config)
+    assert data["bounds"].shape == (2, 4, 3)
+    for claim, holds in assessment.claims(data).items():
+        assert holds, (claim, assessment.table(data), data["run_bounds"])
+    assert {row["kernel"] for row in assessment.table(data)} == {name for name, _ in config.kernels}
+    figures = assessment.draw(data)
+    assert set(figures) == {"assessment", "assessment_runs"}
+    assert len(figures["assessment"].axes) == 2
