@@ -25,6 +25,7 @@ require("numpyro", "numpyro")
 from numpyro.infer.mcmc import MCMCKernel  # noqa: E402
 from numpyro.util import is_prng_key  # noqa: E402
 
+USUAL_WARMUP = 1000  # the num_warmup that learns with the default effort
 STARTS = 100  # draws from the initial law, of which the first with finite density is taken
 
 Learner = Callable[[Target, Key[Array, ""]], AbstractKernel]
@@ -77,8 +78,9 @@ class InvolutiveKernel(MCMCKernel):
     """A NumPyro kernel with a learned involutive proposal.
 
     `MCMC(InvolutiveKernel(model), num_warmup=..., num_samples=...)` learns the proposal when
-    warm-up begins, then freezes it: the warm-up steps let the chains settle. Running again on the
-    same data uses the same proposal.
+    warm-up begins, then freezes it: the warm-up steps let the chains settle. `num_warmup=1000`
+    learns with the default effort, fewer or more with proportionally less or more (0.02 to 4
+    times). Running again on the same data uses the same proposal.
 
     Args:
         model: a NumPyro model with continuous latent sites; or
@@ -191,9 +193,12 @@ class InvolutiveKernel(MCMCKernel):
         return _Learned(learn(model.target, jr.fold_in(key, 1)), model)
 
     def _learn_in_warmup(self, goal: Target, key: Key[Array, ""]) -> AbstractKernel:
+        from involutive.training.budget import USUAL_EVALUATIONS, Budget
         from involutive.training.learn import learn
 
-        return learn(goal, key=key, progress=self._progress)
+        share = max(self._num_warmup, 1) / USUAL_WARMUP
+        budget = Budget(evaluations=share * USUAL_EVALUATIONS)
+        return learn(goal, key=key, budget=budget, progress=self._progress)
 
 
 def _place(learned: _Learned, rng_key: Any, params: Any) -> InvolutiveState:
