@@ -1,0 +1,43 @@
+"""Figures of a run that several experiments report."""
+
+from typing import Any
+
+import numpy as np
+
+from involutive.sampling.diagnostics import ess_per_draw, mode_weights
+from involutive.sampling.draws import Draws
+
+
+def autocorrelation(values: np.ndarray, lags: int) -> np.ndarray:
+    """Autocorrelation at lags 0 … `lags` of `(chains, draws)`, around the mean of all chains.
+
+    A chain's own mean would hide that it never left its mode.
+    """
+    centred = values - values.mean()
+    spread = np.mean(centred**2)
+    draws = values.shape[1]
+    shifted = (np.mean(centred[:, : draws - k] * centred[:, k:]) for k in range(lags + 1))
+    return np.array(list(shifted)) / spread
+
+
+def mode_labels(draws: Draws) -> np.ndarray:
+    """The mode of every draw, `(chains, draws)`."""
+    import jax
+    import jax.numpy as jnp
+
+    modes = draws.target.modes
+    assert modes is not None  # every target of these experiments names its modes
+    label = jax.jit(jax.vmap(jax.vmap(modes.label)))
+    return np.asarray(label(jnp.asarray(draws.positions)))
+
+
+def mixing(draws: Draws) -> dict[str, Any]:
+    """Acceptance, ESS per draw, how often a step changes the mode, and the modes' weights."""
+    labels = mode_labels(draws)
+    return {
+        "acceptance": float(draws.acceptance_rate.mean()),
+        "ESS per draw": float(ess_per_draw(draws).least),
+        "mode changes per draw": float(np.mean(labels[:, 1:] != labels[:, :-1])),
+        "modes visited, fewest of a chain": int(min(len(set(row.tolist())) for row in labels)),
+        "mode weights off by": float(mode_weights(draws).total_variation),
+    }

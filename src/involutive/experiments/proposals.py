@@ -1,0 +1,159 @@
+"""What each sampler proposes, from every state, on two modes on the line (Figure 1).
+
+The target is an even mixture of N(-0.5, 0.05²) and N(0.5, 0.05²). For a wide and a narrow Gaussian
+random walk, HMC and a learned involution: the density of proposals φ' from a grid of states φ,
+before acceptance, and the autocorrelation of chains started in the target.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array
+
+from involutive import targets
+from involutive.classical import hmc, random_walk
+from involutive.experiments.drawing import panels
+from involutive.experiments.measures import autocorrelation, mixing
+from involutive.kernel import AbstractKernel
+from involutive.sampling.run import sample
+from involutive.targets import Target
+from involutive.training.learn import learn
+
+NAMES = ("wide Gaussian", "narrow Gaussian", "HMC", "learned involution")
+EDGE = 1.5  # pictures and distances cover [-EDGE, EDGE]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes: the samplers' scales, the draws behind each figure, the draws learned from."""
+
+    seed: int = 0
+    wide: float = 1.0
+    narrow: float = 0.05
+    step_size: float = 0.02
+    leaps: int = 4
+    training_draws: int = 5000
+    states: int = 21
+    proposals: int = 20_000
+    chains: int = 32
+    draws: int = 2000
+    lags: int = 50
+
+    @staticmethod
+    def quick() -> "Config":
+        """Fewer draws of everything."""
+        return Config(training_draws=2000, states=9, proposals=4000, draws=500, lags=25)
+
+
+def run(config: Config) -> dict[str, Any]:
+    """Return proposal densities, distances to the target, autocorrelations and figures."""
+    key_data, key_learn, key_start, key_run, key_propose = jr.split(jr.key(config.seed), 5)
+    target = targets.mog2_1d()
+    kernels = (
+        random_walk(target, config.wide),
+        random_walk(target, config.narrow),
+        hmc(target, config.step_size, config.leaps),
+        learn(target, key=key_learn, samples=exact(target, key_data, config.training_draws)),
+    )
+    start = exact(target, key_start, config.chains)
+    states = np.linspace(-1.0, 1.0, config.states)
+    truth = np.sort(exact(target, key_data, config.proposals)[:, 0])
+    edges = np.linspace(-EDGE, EDGE, 151)
+    heights, distances, curves, figures = [], [], [], []
+    for i, kernel in enumerate(kernels):
+        rows = _proposals(kernel, jnp.asarray(states), jr.fold_in(key_propose, i), config.proposals)
+        rows = np.sort(np.asarray(rows), axis=1)
+        heights.append([np.histogram(row, edges, density=True)[0] for row in rows])
+        distances.append(np.abs(rows - truth[None, :]).mean(axis=1))
+        draws = sample(kernel, key=jr.fold_in(key_run, i), num_chains=config.chains,
+                       num_samples=config.draws, num_warmup=0, initial=start)  # fmt: skip
+        curves.append(autocorrelation(draws.positions[..., 0], config.lags))
+        figures.append(mixing(draws))
+    columns = {name: np.array([row[name] for row in figures]) for name in figures[0]}
+    return columns | {
+        "states": states,
+        "edges": edges,
+        "density": np.array(heights),
+        "truth": np.histogram(truth, edges, density=True)[0],
+        "distance": np.array(distances),
+        "autocorrelation": np.array(curves),
+    }
+
+
+def exact(target: Target, key: Array, count: int) -> np.ndarray:
+    """Exact draws of a target that knows them."""
+    assert target.sample is not None
+    return np.asarray(target.sample(key, count))
+
+
+@eqx.filter_jit
+def _proposals(kernel: AbstractKernel, states: Array, key: Array, count: int) -> Array:
+    """Proposals `(states, count)` from every state."""
+
+    def at(state: Array, key: Array) -> Array:
+        start = kernel.init(jnp.reshape(state, (1,)))
+        return jax.vmap(lambda k: kernel.step(k, start)[1].proposal[0])(jr.split(key, count))
+
+    return jax.vmap(at)(states, jr.split(key, states.shape[0]))
+
+
+def table(data: Any) -> list[dict[str, Any]]:
+    """One row a sampler."""
+    return [
+        {
+            "sampler": name,
+            "acceptance": float(data["acceptance"][i]),
+            "ESS per draw": float(data["ESS per draw"][i]),
+            "mode changes per draw": float(data["mode changes per draw"][i]),
+            "W1 from proposals to target, mean over φ": float(data["distance"][i].mean()),
+            "W1, worst φ": float(data["distance"][i].max()),
+            "autocorrelation at lag 1": float(data["autocorrelation"][i][1]),
+            "at lag 10": float(data["autocorrelation"][i][10]),
+        }
+        for i, name in enumerate(NAMES)
+    ]
+
+
+def claims(data: Any) -> dict[str, bool]:
+    """What the caption of Figure 1 says."""
+    wide, narrow, hamiltonian, learned = range(4)
+    ess, changes = data["ESS per draw"], data["mode changes per draw"]
+    curve, distance = data["autocorrelation"], data["distance"]
+    return {
+        "wide Gaussian proposals mix slowly": bool(ess[wide] < 0.1 and changes[wide] > 0),
+        "narrow Gaussian proposals never change the mode": bool(changes[narrow] == 0),
+        "HMC never changes the mode": bool(changes[hamiltonian] == 0),
+        "learned proposals nearly match the posterior from every state": bool(
+            distance[learned].max() < 0.1 and distance[:learned].mean(axis=1).min() > 0.2
+        ),
+        "the learned involution mixes in a single step": bool(abs(curve[learned][1]) < 0.1),
+        "the learned involution has the most effective draws": bool(
+            ess[learned] > 0.7 and ess[learned] > 5 * ess[:learned].max()
+        ),
+    }
+
+
+def draw(data: Any) -> dict[str, Any]:
+    """Above, one trace a state: the density of its proposals. Below, the autocorrelation."""
+    figure, axes = panels(2, 4, (11.0, 6.0), height_ratios=[2, 1])
+    centres = 0.5 * (data["edges"][1:] + data["edges"][:-1])
+    states = data["states"]
+    gap = states[1] - states[0]
+    for i, name in enumerate(NAMES):
+        top, bottom = axes[0, i], axes[1, i]
+        for state, heights in zip(states[::-1], data["density"][i][::-1], strict=True):
+            trace = state + 1.8 * gap * heights / heights.max()
+            top.fill_between(centres, state, trace, facecolor="white", edgecolor="black", lw=0.8)
+        top.set(title=name, xlabel="proposal φ'", ylabel="state φ" if i == 0 else "")
+        top.set_xlim(-EDGE, EDGE)
+        curve = data["autocorrelation"][i]
+        bottom.plot(np.arange(curve.size), curve, color="black")
+        bottom.axhline(0.0, color="#999999", linewidth=0.7)
+        bottom.set(xlabel="steps", ylabel="autocorrelation" if i == 0 else "", ylim=(-0.2, 1.05))
+    figure.suptitle("Proposed transitions φ → φ' (rescaled), target modes at ±0.5")
+    return {"proposals": figure}
