@@ -185,8 +185,14 @@ class Mixture(AbstractKernel):
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
         key_choice, key_move = jr.split(key)
         choice = jr.choice(key_choice, len(self.kernels), p=jnp.asarray(self.probabilities))
-        branches = [lambda key, at, k=kernel: k.step(key, at) for kernel in self.kernels]
-        return jax.lax.switch(choice, branches, key_move, state)
+        impl = jr.key_impl(key_move)
+
+        def branch(kernel: AbstractKernel) -> Any:
+            return lambda data, at: kernel.step(jr.wrap_key_data(data, impl=impl), at)
+
+        # as raw data, since under vmap every branch is traced with the key that one of them uses
+        data = jr.key_data(key_move)
+        return jax.lax.switch(choice, [branch(kernel) for kernel in self.kernels], data, state)
 
 
 class Cycle(AbstractKernel):
