@@ -264,7 +264,8 @@ def _rings(centres: Sequence[float], width: float, name: str) -> Target:
     edges = np.concatenate([[0.0], (rings[1:] + rings[:-1]) / 2, [rings[-1] + 12 * width]])
     low, high = edges[:-1], edges[1:]
     with jax.ensure_compile_time_eval():
-        mass = np.asarray(_ring_integral(high, rings, width) - _ring_integral(low, rings, width))
+        ends = [_ring_integral(jnp.asarray(at), jnp.asarray(rings), width) for at in (low, high)]
+        mass = np.asarray(ends[1] - ends[0])
     mass = mass / mass.sum()
 
     def log_density(x: Vector) -> Float[Array, ""]:
