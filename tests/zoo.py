@@ -11,8 +11,6 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from flowjax import bijections as fb
-from flowjax.distributions import Normal
-from flowjax.flows import coupling_flow, masked_autoregressive_flow
 from jaxtyping import Array, Key
 
 import involutive as inv
@@ -39,27 +37,26 @@ def additive(dim: int, blocks: int = 2) -> Callable[[Key[Array, ""]], fb.Abstrac
 
 
 def spline(dim: int) -> Callable[[Key[Array, ""]], fb.AbstractBijection]:
-    """A maker of coupling flows of rational quadratic splines: not volume preserving."""
+    """A maker of couplings by rational quadratic splines: not volume preserving."""
 
     def make(key: Key[Array, ""]) -> fb.AbstractBijection:
-        transformer = fb.RationalQuadraticSpline(knots=5, interval=4)
-        base = Normal(jnp.zeros(dim))
-        flow = coupling_flow(
-            key, base_dist=base, transformer=transformer, flow_layers=2, nn_width=8
+        spline = fb.RationalQuadraticSpline(knots=4, interval=4)
+        coupling = fb.Coupling(
+            key, transformer=spline, untransformed_dim=dim // 2, dim=dim, nn_width=8, nn_depth=1
         )
-        return flow.bijection
+        return fb.Chain([coupling, fb.Flip((dim,))])
 
     return make
 
 
 def autoregressive(dim: int) -> Callable[[Key[Array, ""]], fb.AbstractBijection]:
-    """A maker of masked autoregressive flows: not volume preserving."""
+    """A maker of masked autoregressive affine maps: not volume preserving."""
 
     def make(key: Key[Array, ""]) -> fb.AbstractBijection:
         with jax.numpy_rank_promotion("allow"):  # FlowJAX builds its masks by promotion
-            base = Normal(jnp.zeros(dim))
-            flow = masked_autoregressive_flow(key, base_dist=base, flow_layers=2, nn_width=8)
-        return flow.bijection
+            return fb.MaskedAutoregressive(
+                key, transformer=fb.Affine(), dim=dim, nn_width=8, nn_depth=1
+            )
 
     return make
 

@@ -1,0 +1,381 @@
+"""Exact draws in, k steps, the same law out; and planted bugs that the same test must catch.
+
+`faults` is the one test: it compares the law after k steps with fresh exact draws (two-sample
+Kolmogorov-Smirnov on coordinates, squares and projections; z-scores of first and second moments),
+and asks that every value is finite and that chains moved and did not come back to their start, as
+the identity and a kernel of period two would.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+import scipy.stats
+from flowjax import bijections as fb
+from flowjax.distributions import StandardNormal
+from jaxtyping import Array, Key
+
+import involutive as inv
+from involutive.bijections import mlp
+from involutive.classical import a_nice_network
+from involutive.kernel import AbstractKernel, Kernel, State, decide
+from zoo import additive, bent, spline
+
+CHAINS, STEPS = 100_000, 12
+LEVEL = 1e-4  # chance that a right kernel fails, over all statistics together
+
+Step = Callable[[Any, Key[Array, ""], State], tuple[State, Any]]
+
+
+class Case(NamedTuple):
+    """A kernel, how it steps, how its chains get their keys, and exact draws of its target."""
+
+    kernel: AbstractKernel
+    step: Step = lambda kernel, key, state: kernel.step(key, state)
+    keys: Callable[[Key[Array, ""], int], Array] = jr.split
+    draw: Callable[[Key[Array, ""], int], Array] | None = None
+
+    def exact(self, key: Key[Array, ""], n: int) -> Array:
+        draw = self.draw or self.kernel.target.sample
+        assert draw is not None
+        return draw(key, n)
+
+
+@eqx.filter_jit
+def after(case: Case, starts: Array, key: Key[Array, ""], steps: int) -> tuple[State, Array]:
+    """The chains' states after `steps` steps, and their acceptance."""
+
+    def move(state: State, t: Array) -> tuple[State, Array]:
+        keys = case.keys(jr.fold_in(key, t), len(starts))
+        state, info = jax.vmap(lambda k, s: case.step(case.kernel, k, s))(keys, state)
+        return state, jnp.mean(info.accepted)
+
+    state = jax.vmap(case.kernel.init)(starts)
+    return jax.lax.scan(move, state, jnp.arange(steps))
+
+
+def statistics(x: np.ndarray) -> np.ndarray:
+    """Coordinates, their squares and products, and four fixed projections, `(n, features)`."""
+    turns = np.random.default_rng(0).normal(size=(x.shape[1], 4))
+    return np.concatenate([x, x**2, x[:, :1] * x, x @ turns], axis=1)
+
+
+def p_values(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """One p-value a statistic from Kolmogorov-Smirnov, and one from the difference of means."""
+    a, b = statistics(x), statistics(y)
+    ks = [scipy.stats.ks_2samp(u, v, method="asymp").pvalue for u, v in zip(a.T, b.T, strict=True)]
+    error = np.sqrt(a.var(0) / len(a) + b.var(0) / len(b))
+    z = (a.mean(0) - b.mean(0)) / error
+    return np.concatenate([ks, 2 * scipy.stats.norm.sf(np.abs(z))])
+
+
+def faults(case: Case, chains: int = CHAINS, steps: int = STEPS, seed: int = 0) -> list[str]:
+    """What is wrong with a kernel: nothing, if it leaves its target invariant and moves."""
+    key_start, key_run, key_fresh = jr.split(jr.key(seed), 3)
+    starts = case.exact(key_start, chains)
+    state, accepted = after(case, starts, key_run, steps)
+    end, begin = np.asarray(state.position), np.asarray(jax.vmap(case.kernel.init)(starts).position)
+    if not (np.isfinite(end).all() and np.isfinite(np.asarray(state.log_density)).all()):
+        return ["not finite"]
+    found = []
+    p = p_values(end, np.asarray(case.exact(key_fresh, 2 * chains)))
+    if p.min() * p.size < LEVEL:
+        found.append(f"another law: p = {p.min():.1e}")
+    densities = np.asarray(jax.vmap(case.kernel.target.log_density)(end))
+    if not np.allclose(densities, np.asarray(state.log_density), atol=1e-6):
+        found.append("a density that is not the position's")
+    if np.mean(np.abs(end - begin).max(1) > 1e-6) < 0.1:
+        found.append(f"no movement: acceptance {float(accepted.mean()):.2f}")
+    return found
+
+
+# ── kernels that are right ──────────────────────────────────────────────────────────────────────
+
+
+@cache
+def lopsided() -> inv.Target:
+    """Two overlapping Gaussians of unlike weight: no symmetry that could hide a fault."""
+    return inv.targets.mixture([[-1.0, 0.0], [1.5, 1.0]], [0.3, 0.7], sd=0.8, name="lopsided")
+
+
+def near() -> inv.GaussianMixture:
+    """A mixture near the target, not equal to it: acceptance is high and matters."""
+    means = jnp.array([[-1.0, 0.3], [1.2, 1.0]])
+    return inv.GaussianMixture(jnp.array([0.5, 0.5]), means, jnp.stack([jnp.eye(2)] * 2))
+
+
+def walk() -> Kernel:
+    return inv.random_walk(lopsided(), jnp.array([1.2, 1.6]))
+
+
+def independent() -> Kernel:
+    """A function block whose auxiliary law proposes: φ' = g⁻¹(π)."""
+    return Kernel(lopsided(), inv.FunctionBlock(additive(2)(jr.key(2))), near())
+
+
+def stretched() -> Kernel:
+    """The same with a g that changes volume from place to place."""
+    return Kernel(lopsided(), inv.FunctionBlock(bent(2)), near())
+
+
+def truncated() -> Case:
+    """A target that is NaN beyond a line; the exact law is the truncated one."""
+    base = lopsided()
+    target = inv.Target(
+        lambda x: jnp.where(x[0] > 1.0, jnp.nan, base.log_density(x)), 2, name="truncated"
+    )
+
+    def draw(key: Key[Array, ""], n: int) -> Array:
+        x = base.sample(key, 4 * n)
+        return x[jnp.argsort(x[:, 0] > 1.0, stable=True)][:n]
+
+    return Case(inv.random_walk(target, 1.5), draw=draw)
+
+
+def paper(**settings: Any) -> Kernel:
+    network = inv.paper_network(4, 2, 4, last_scale=0.3)
+    return Kernel(lopsided(), network, inv.standard_normal(4), **settings)
+
+
+RIGHT: dict[str, Callable[[], Case]] = {
+    "random walk": lambda: Case(walk()),
+    "hmc": lambda: Case(inv.hmc(lopsided(), 0.7, 3, scale=jnp.array([1.2, 0.8]))),
+    "a-nice-mc": lambda: Case(
+        inv.a_nice_mc(lopsided(), a_nice_network(jr.key(3), 2, make=mlp(16)))
+    ),
+    "paper network, untrained": lambda: Case(paper()),
+    "paper network, guarded": lambda: Case(paper(guard=1e-9)),
+    "paper network, on the lattice": lambda: Case(
+        Kernel(
+            lopsided(),
+            inv.lattice(inv.paper_network(4, 2, 4, last_scale=0.3)),
+            inv.standard_normal(4),
+        )
+    ),
+    "function block and mixture": lambda: Case(independent()),
+    "function block that changes volume": lambda: Case(stretched()),
+    "spline conjugate": lambda: Case(
+        Kernel(
+            lopsided(),
+            inv.Conjugate(spline(4)(jr.key(6)), inv.PermutationBlock.swap(4)),
+            near(),
+        )
+    ),
+    "mixture of kernels": lambda: Case(inv.Mixture([walk(), stretched()], [0.4, 0.6])),
+    "cycle of kernels": lambda: Case(inv.Cycle([stretched(), walk()])),
+    "NaN beyond a line": truncated,
+}
+
+
+@pytest.mark.parametrize("make", RIGHT.values(), ids=RIGHT)
+def test_leaves_its_target_invariant_and_moves(make):
+    assert faults(make()) == []
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("make", RIGHT.values(), ids=RIGHT)
+def test_leaves_its_target_invariant_at_a_million(make):
+    """The gap to the true distribution function that 10^6 draws see is below 0.003."""
+    assert faults(make(), chains=1_000_000, steps=5, seed=1) == []
+
+
+DEEP_TARGETS = {
+    "mog2_1d": inv.targets.mog2_1d, "mog2": inv.targets.mog2, "mog6": inv.targets.mog6,
+    "ring": inv.targets.ring, "ring5": inv.targets.ring5,
+    "funnel": lambda: inv.targets.funnel(3),
+    "correlated": lambda: inv.targets.correlated_gaussian(3, 30.0),
+    "two_modes": lambda: inv.targets.two_modes(3, 3.0),
+}  # fmt: skip
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("target", DEEP_TARGETS.values(), ids=DEEP_TARGETS)
+def test_every_benchmark_target_is_left_invariant(target):
+    target = target()
+    sd = float(jnp.std(target.sample(jr.key(0), 10_000)))
+    aux = 6 - target.dim
+    network = inv.paper_network(4, target.dim, aux, last_scale=0.3, scale=sd)
+    kernel = inv.Mixture(
+        [inv.random_walk(target, 0.5 * sd), Kernel(target, network, inv.standard_normal(aux))],
+        [0.5, 0.5],
+    )
+    assert faults(Case(kernel), chains=1_000_000, steps=5, seed=2) == []
+
+
+# ── planted bugs ────────────────────────────────────────────────────────────────────────────────
+
+
+def ratio_bug(change: Callable[..., Array]) -> Step:
+    """A step whose log ratio is changed; `change(kernel, state, π, proposal, log_det, key)`."""
+
+    def step(kernel: Kernel, key: Key[Array, ""], state: State) -> tuple[State, Any]:
+        key_auxiliary, key_accept, key_other = jr.split(key, 3)
+        v = kernel.auxiliary.sample(key_auxiliary)
+        proposal = kernel.propose(state, v)
+        _, log_det = kernel.involution(jnp.concatenate([state.position, v]))
+        wrong = change(kernel, state, v, proposal, log_det, key_other)
+        return decide(key_accept, state, proposal._replace(log_ratio=wrong))
+
+    return step
+
+
+def stale(kernel, state, v, p, log_det, key):
+    """The density of the auxiliary of the step before, which was refreshed since."""
+    before = kernel.auxiliary.sample(key)
+    return p.log_ratio + kernel.auxiliary.log_prob(v) - kernel.auxiliary.log_prob(before)
+
+
+def without_auxiliary(kernel, state, v, p, log_det, key):
+    law = kernel.auxiliary
+    return p.log_ratio - law.log_prob(p.auxiliary) + law.log_prob(v)
+
+
+def stale_density(kernel, key, state):
+    """The state's density is the proposal's, also when that was rejected."""
+    new, info = kernel.step(key, state)
+    density = kernel.target.log_density(info.proposal)
+    return State(new.position, density), info
+
+
+def nan_kept(kernel, key, state):
+    """Accept unless the ratio is smaller than u: a comparison with NaN is false."""
+    key_auxiliary, key_accept, key_info = jr.split(key, 3)
+    p = kernel.propose(state, kernel.auxiliary.sample(key_auxiliary))
+    ratio = p.state.log_density - state.log_density
+    kept = ~(ratio < -jr.exponential(key_accept))
+    _, info = decide(key_info, state, p)
+    position = jnp.where(kept, p.state.position, state.position)
+    return State(position, jnp.where(kept, p.state.log_density, state.log_density)), info
+
+
+def not_refreshed(kernel, key, state):
+    """One auxiliary, drawn once and kept for every step."""
+    return decide(key, state, kernel.propose(state, jnp.array([0.6, -0.4])))
+
+
+def tuned_on_the_way(kernel, key, state):
+    """A step size that follows the position, as adaptation during sampling does."""
+    scale = 0.3 + jnp.abs(state.position[0])
+    return eqx.tree_at(lambda k: k.involution.scale, kernel, scale).step(key, state)
+
+
+def one_key(key: Key[Array, ""], n: int) -> Array:
+    """The same key for every chain."""
+    data = jr.key_data(key)
+    return jr.wrap_key_data(jnp.broadcast_to(data[None], (n, *data.shape)))
+
+
+class Forward(inv.AbstractInvolution):
+    """`swap ∘ g`, where the way back g⁻¹ was forgotten: not an involution."""
+
+    g: fb.AbstractBijection
+
+    @property
+    def size(self) -> int:
+        return 4
+
+    @property
+    def volume_preserving(self) -> bool:
+        return True
+
+    def __call__(self, z: Array) -> tuple[Array, Array]:
+        return jnp.roll(self.g.transform(z), 2), jnp.zeros(())
+
+
+class Unflipped(inv.AbstractInvolution):
+    """`φ ↦ φ + |π|, π ↦ π`: the sign is not turned, so no step leads back."""
+
+    @property
+    def size(self) -> int:
+        return 4
+
+    @property
+    def volume_preserving(self) -> bool:
+        return True
+
+    def __call__(self, z: Array) -> tuple[Array, Array]:
+        return jnp.concatenate([z[:2] + jnp.abs(z[2:]), z[2:]]), jnp.zeros(())
+
+
+class Mirror(inv.AbstractInvolution):
+    """`φ ↦ -φ`: on a symmetric target always accepted, and of period two."""
+
+    @property
+    def size(self) -> int:
+        return 4
+
+    @property
+    def volume_preserving(self) -> bool:
+        return True
+
+    def __call__(self, z: Array) -> tuple[Array, Array]:
+        return jnp.concatenate([-z[:2], z[2:]]), jnp.zeros(())
+
+
+BUGS: dict[str, Callable[[], Case]] = {
+    "stale auxiliary density": lambda: Case(independent(), ratio_bug(stale)),
+    "log-det dropped": lambda: Case(
+        stretched(), ratio_bug(lambda k, s, v, p, log_det, key: p.log_ratio - log_det)
+    ),
+    "log-det of the wrong sign": lambda: Case(
+        stretched(), ratio_bug(lambda k, s, v, p, log_det, key: p.log_ratio - 2 * log_det)
+    ),
+    "log ratio times 1.1": lambda: Case(
+        walk(), ratio_bug(lambda k, s, v, p, *_: 1.1 * p.log_ratio)
+    ),
+    "ratio inverted": lambda: Case(walk(), ratio_bug(lambda k, s, v, p, *_: -p.log_ratio)),
+    "auxiliary density omitted": lambda: Case(independent(), ratio_bug(without_auxiliary)),
+    "new auxiliary density omitted": lambda: Case(
+        independent(),
+        ratio_bug(lambda k, s, v, p, *_: p.log_ratio - k.auxiliary.log_prob(p.auxiliary)),
+    ),
+    "density at the old point": lambda: Case(
+        independent(),
+        ratio_bug(lambda k, s, v, p, *_: p.log_ratio - p.state.log_density + s.log_density),
+    ),
+    "always accepted": lambda: Case(walk(), ratio_bug(lambda k, s, v, p, *_: jnp.zeros(()))),
+    "accepted only uphill": lambda: Case(
+        walk(), ratio_bug(lambda k, s, v, p, *_: jnp.where(p.log_ratio > 0, 0.0, -jnp.inf))
+    ),
+    "logarithm of u forgotten": lambda: Case(
+        walk(),
+        ratio_bug(
+            lambda k, s, v, p, _, key: jnp.where(jr.uniform(key) < p.log_ratio, 0.0, -jnp.inf)
+        ),
+    ),
+    "density kept from a rejected proposal": lambda: Case(walk(), stale_density),
+    "NaN kept": lambda: truncated()._replace(step=nan_kept),
+    "auxiliary not refreshed": lambda: Case(walk(), not_refreshed),
+    "step size follows the position": lambda: Case(
+        inv.random_walk(lopsided(), 1.0), tuned_on_the_way
+    ),
+    "one key for all chains": lambda: Case(walk(), keys=one_key),
+    "way back forgotten": lambda: Case(Kernel(lopsided(), Forward(additive(4)(jr.key(2))), near())),
+    "direction not flipped": lambda: Case(Kernel(lopsided(), Unflipped(), StandardNormal((2,)))),
+    "period two": lambda: Case(Kernel(inv.targets.gaussian(2), Mirror(), StandardNormal((2,)))),
+    "never moves": lambda: Case(walk(), ratio_bug(lambda k, s, v, p, *_: jnp.full((), -jnp.inf))),
+}
+
+
+@pytest.mark.parametrize("make", BUGS.values(), ids=BUGS)
+def test_planted_bug_is_caught(make):
+    assert faults(make()) != []
+
+
+def test_there_are_enough_planted_bugs():
+    assert len(BUGS) >= 12
+
+
+def test_the_size_has_power():
+    """At this size a standard deviation 2% off is seen, and a mean 0.02 of it off."""
+    x = np.random.default_rng(1).normal(size=(CHAINS, 2))
+    fresh = np.random.default_rng(2).normal(size=(2 * CHAINS, 2))
+    assert p_values(x, fresh).min() * 18 > LEVEL
+    assert p_values(1.02 * x, fresh).min() * 18 < LEVEL
+    assert p_values(x + 0.025, fresh).min() * 18 < LEVEL
