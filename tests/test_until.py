@@ -115,7 +115,7 @@ def test_stopping_does_not_bias(walk):
 
 @pytest.mark.deep
 def test_stopping_does_not_bias_deep(walk):
-    means, errors, lengths = _stopped_means(walk, 1500, inv.Until(ess=120))
+    means, errors, lengths = _stopped_means(walk, 600, inv.Until(ess=120))
     coverage = (np.abs(means - 1) < 1.96 * errors).mean()
     shift = (means.mean() - 1) / means.std(ddof=1)
     print(

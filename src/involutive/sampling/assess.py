@@ -181,7 +181,7 @@ class _Sides:
         """Run to x_b for every b, then M - 1 chains of b steps back; the start is the M-th."""
         own, means, done = self._log_weights(forward.state())[:, None], [], 0
         for b, end in _states_at(forward, wanted):
-            others = self._chains(end.position, self.runs - 1, jr.fold_in(key, b))
+            others = self._chains(np.asarray(end.position), self.runs - 1, jr.fold_in(key, b))
             last = next(state for _, state in _states_at(others, (b,)))
             returned = self._log_weights(last).reshape(-1, self.runs - 1)
             means.append(_log_mean(np.concatenate([own, returned], axis=1)))
