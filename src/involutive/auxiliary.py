@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from flowjax.distributions import AbstractDistribution, StandardNormal
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
@@ -73,3 +74,13 @@ class GaussianMixture(AbstractDistribution):
         factor = jnp.tril(self.lower[k], -1) + jnp.diag(jnp.exp(self.log_diagonal[k]))
         noise = jr.normal(key_noise, self.shape)
         return self.means[k] + jax.scipy.linalg.solve_triangular(factor, noise, lower=True)
+
+    def pruned(self, least: float = 1e-6) -> "GaussianMixture":
+        """Return the mixture without the components whose weight is below `least`."""
+        alive = np.asarray(jax.nn.softmax(self.logits) >= least)
+        parts = (self.logits, self.means, self.log_diagonal, self.lower)
+        return eqx.tree_at(
+            lambda law: (law.logits, law.means, law.log_diagonal, law.lower),
+            self,
+            tuple(part[alive] for part in parts),
+        )

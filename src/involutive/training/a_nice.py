@@ -171,7 +171,9 @@ class ANice(AbstractObjective):
         carry, gaps = jax.lax.scan(step, carry, jr.split(key, config.critic_steps))
         return eqx.combine(carry[0], static), carry[1], jnp.mean(gaps)
 
-    def _pairs(self, kernel: Kernel, data: Data, key: Key[Array, ""]) -> tuple[Batch, Batch]:
+    def _pairs(
+        self, kernel: Kernel, data: Data, key: Key[Array, ""]
+    ) -> tuple[Float[Array, "pairs both"], Float[Array, "ends aux"]]:
         """The fake pairs (x₂, x) and (x₃, x₁), and v at the end of the three rollouts."""
         config = self.config
         keys = jr.split(key, 7)
@@ -190,17 +192,17 @@ class ANice(AbstractObjective):
 
 def forward(
     network: AbstractBijection, x: Batch, key: Key[Array, ""], length: Int[Array, ""], most: int
-) -> tuple[Batch, Batch]:
+) -> tuple[Batch, Float[Array, "n aux"]]:
     """Apply f to (x, fresh v) `length` times, at most `most`; return x and the last v."""
     count, dim = x.shape
     size = network.shape[0] - dim
 
-    def apply(x: Batch, key_v: Array) -> tuple[Batch, Batch]:
+    def apply(x: Array, key_v: Array) -> tuple[Array, Array]:
         v = jr.normal(key_v, (count, size), x.dtype)
         moved = jax.vmap(network.transform)(jnp.concatenate([x, v], axis=1))
         return moved[:, :dim], moved[:, dim:]
 
-    def step(carry: tuple[Batch, Batch], at: tuple[Array, Array]) -> tuple[Any, None]:
+    def step(carry: tuple[Array, Array], at: tuple[Array, Array]) -> tuple[Any, None]:
         number, key_v = at
         moved = jax.lax.cond(number < length, lambda c: apply(c[0], key_v), lambda c: c, carry)
         return moved, None

@@ -13,6 +13,7 @@ Everything learned is fixed before the first draw is kept.
 from dataclasses import dataclass, replace
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -20,6 +21,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution, Normal
 from jaxtyping import Array, Key
 
+from involutive.auxiliary import GaussianMixture
 from involutive.errors import InputError, check
 from involutive.fingerprint import check_density
 from involutive.kernel import AbstractKernel, Kernel, Mixture
@@ -226,7 +228,9 @@ class Learner:
         trained = first.train(points, key_first, None)
         pick = np.asarray(jr.permutation(key_pick, len(points)))[: self.effort.chains]
         states, old, draws = points[pick], None, points
-        for number in range(1, self.effort.rounds + 1):
+        number = 0
+        while number < self.effort.rounds:
+            number += 1
             key_local, key_chains, key_train, key = jr.split(key, 4)
             local = local_move(
                 self.target, jnp.asarray(draws), key_local, gradients=gradients, initial=self.law
@@ -267,6 +271,10 @@ class Learner:
         """Compose with a local move; measure on chains started apart; say what was reached."""
         key_local, key_pilot = jr.split(key)
         points = jnp.asarray(draws)
+        law = trained.kernel.auxiliary
+        if isinstance(law, GaussianMixture):
+            kernel = eqx.tree_at(lambda k: k.auxiliary, trained.kernel, law.pruned())
+            trained = replace(trained, kernel=kernel)
         gradients = trained.ess < 0.5 and gradients_useful(self.target, points)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
         kernel = compose(trained.kernel, local, trained.ess, cheap=not gradients)

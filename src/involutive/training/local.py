@@ -13,11 +13,12 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
+from involutive.bijections import Whitening
 from involutive.classical import Leapfrog, RandomWalk, hmc, random_walk
-from involutive.kernel import Kernel
+from involutive.kernel import Kernel, evaluate
 from involutive.targets import Target
-from involutive.training.mixture_fit import fit_mixture
-from involutive.training.recipe import Recipe, whitening
+from involutive.training.mixture_fit import Components, fit_mixture
+from involutive.training.recipe import Recipe, transform_all, whitening
 
 POINTS = 128  # draws the step is tuned on
 ROUNDS = 30
@@ -26,11 +27,16 @@ ROUNDS = 30
 def gradients_useful(target: Target, points: Float[Array, "n dim"]) -> bool:
     """Whether the density has finite gradients, not all zero, at most of the given points."""
     try:
-        slopes = np.asarray(jax.vmap(jax.grad(target.log_density))(points[:64]))
-    except Exception:  # a density that cannot be differentiated, for whatever reason
+        slopes = np.asarray(_slopes(target, points[:64]))
+    except (TypeError, ValueError, NotImplementedError):  # it cannot be differentiated
         return False
     finite = np.isfinite(slopes).all(axis=1)
     return bool(finite.mean() > 0.8 and (np.abs(slopes[finite]).sum(axis=1) > 0).mean() > 0.5)
+
+
+@eqx.filter_jit
+def _slopes(target: Target, points: Array) -> Array:
+    return jax.vmap(jax.grad(lambda x: evaluate(target, x)))(points)
 
 
 def within_mode_factor(
@@ -38,8 +44,13 @@ def within_mode_factor(
 ) -> Float[Array, "dim dim"]:
     """A Cholesky factor of the covariance within modes."""
     g = whitening(points)
-    white = jax.vmap(g.transform)(points)
+    white = transform_all(g, points)
     mixture = fit_mixture(white, Recipe().ladder(points.shape[1])[1], key)
+    return _pooled_factor(g, mixture)
+
+
+@eqx.filter_jit
+def _pooled_factor(g: Whitening, mixture: Components) -> Array:
     pooled = jnp.einsum("k,kij->ij", jnp.exp(mixture.log_weights), mixture.covariances)
     return g.factor.unwrap() @ jnp.linalg.cholesky(pooled)
 

@@ -29,7 +29,12 @@ class Components(NamedTuple):
 
     def law(self) -> GaussianMixture:
         """The mixture as an auxiliary law."""
-        return GaussianMixture(jnp.exp(self.log_weights), self.means, self.covariances)
+        return _law(self)
+
+
+@eqx.filter_jit
+def _law(parts: Components) -> GaussianMixture:
+    return GaussianMixture(jnp.exp(parts.log_weights), parts.means, parts.covariances)
 
 
 def fit_mixture(
@@ -41,22 +46,24 @@ def fit_mixture(
 ) -> Components:
     """Fit `count` components to points, each weighted by `exp(log_importance)` (equal if None).
 
-    Components that end with less than one point are dropped.
+    Components that are left without points keep a negligible weight, so that shapes stay the same
+    and nothing is compiled twice; `pruned` removes them.
     """
     n, dim = points.shape
     count = max(1, min(count, n // (dim + 1)))
-    weights = jnp.ones(n) if log_importance is None else jnp.exp(log_importance)
-    weights = n * weights / jnp.sum(weights)
-    seeds = _spread_seeds(np.asarray(points), np.asarray(weights), count, key)
+    weights = np.ones(n) if log_importance is None else np.exp(np.asarray(log_importance))
+    weights = n * weights / weights.sum()
+    seeds = _spread_seeds(np.asarray(points), weights, count, key)
+    start = _first_guess(points, jnp.asarray(weights, points.dtype), points[seeds])
+    return _expectation_maximisation(points, jnp.asarray(weights, points.dtype), start, iterations)
+
+
+@eqx.filter_jit
+def _first_guess(points: Array, weights: Array, seeds: Array) -> Components:
+    count, dim = seeds.shape
     spread = jnp.cov(points.T, aweights=weights).reshape(dim, dim) / count ** (2 / dim)
-    start = Components(
-        jnp.full(count, -np.log(count)),
-        points[seeds],
-        jnp.tile(spread + FLOOR * jnp.eye(dim), (count, 1, 1)),
-    )
-    fitted = _expectation_maximisation(points, weights, start, iterations)
-    alive = np.asarray(jnp.exp(fitted.log_weights) * n >= 1.0)
-    return Components(*(leaf[alive] for leaf in fitted))
+    wide = jnp.tile(spread + FLOOR * jnp.eye(dim), (count, 1, 1))
+    return Components(jnp.full(count, -np.log(count)), seeds, wide)
 
 
 def _spread_seeds(
@@ -79,7 +86,7 @@ def _spread_seeds(
 def _expectation_maximisation(
     points: Array, weights: Array, start: Components, iterations: int
 ) -> Components:
-    n, dim = points.shape
+    dim = points.shape[1]
 
     def again(_: Array, current: Components) -> Components:
         log_density = component_log_densities(current, points)

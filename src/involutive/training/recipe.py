@@ -10,7 +10,8 @@
 Everything is judged by `independence_ess`, never by acceptance.
 """
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -45,6 +46,7 @@ class Recipe:
         flow_steps: updates of the likelihood objective for couplings.
         layers, width: size of the couplings.
         batch: points an update.
+        rows: draws a training works on.
         learning_rate: of Adam for tuning, decayed to zero over the run.
         flow_rate: of Adam for couplings.
     """
@@ -57,6 +59,7 @@ class Recipe:
     layers: int = 8
     width: int = 32
     batch: int = 512
+    rows: int = 10_000
     learning_rate: float = 2e-3
     flow_rate: float = 5e-3
 
@@ -78,6 +81,7 @@ class Trained:
     ess: float
     history: list[dict[str, Any]]
     evaluations: int = 0
+    components: int = 0
 
 
 def train_proposal(
@@ -104,10 +108,12 @@ def train_proposal(
         seconds: a limit on the time of each training.
     """
     recipe = recipe or Recipe()
-    key_split, key_mixture, key_tune, key_flow = jr.split(key, 4)
+    key_rows, key_split, key_mixture, key_tune, key_flow = jr.split(key, 5)
+    samples = _rows_of_one_size(samples, key_rows, recipe.rows)
     data, held = split_samples(samples, key_split)
     work = Work(samples, held, recipe, progress, seconds)
-    best = _grow_mixture(target, data, held, key_mixture, recipe, initial)
+    counts = _counts(target, recipe, previous)
+    best = _grow_mixture(target, data, held, key_mixture, recipe, counts, initial)
     best = _tune(best, work, key_tune)
     if best.ess < recipe.flow_below and target.dim > 1:
         flow = _with_couplings(best, work, key_flow, previous)
@@ -115,16 +121,45 @@ def train_proposal(
     return best
 
 
+def _rows_of_one_size(samples: np.ndarray, key: Key[Array, ""], rows: int) -> np.ndarray:
+    """As many rows as the recipe works on, so that every round reuses what was compiled.
+
+    More draws than that are thinned at random; fewer are used as they are if they are many enough,
+    and else repeated.
+    """
+    n = len(samples)
+    if rows // 2 <= n <= rows:
+        rows = n
+    order = np.asarray(jr.permutation(key, n))
+    return samples[np.resize(order, rows)] if n != rows else samples
+
+
+def _counts(target: Target, recipe: Recipe, previous: Trained | None) -> tuple[int, ...]:
+    """How many components to try: all of the ladder, or from what served before upwards."""
+    ladder = recipe.ladder(target.dim)
+    if previous is None or previous.components == 0:
+        return ladder
+    above = tuple(count for count in ladder if count > previous.components)
+    return (previous.components, *above[:1]) if previous.ess < 0.9 else (previous.components,)
+
+
+@eqx.filter_jit
 def whitening(points: Float[Array, "n dim"]) -> Whitening:
     """Whiten by mean and covariance, with points beyond six robust sds drawn in first."""
+    dim = points.shape[1]
     centre = jnp.median(points, axis=0)
     low, high = jnp.quantile(points, jnp.array([0.16, 0.84]), axis=0)
-    spread = jnp.maximum((high - low) / 2, jnp.std(points, axis=0) * 1e-3)[None, :]
-    drawn_in = jnp.clip((points - centre[None, :]) / spread, -6.0, 6.0)
-    scale = spread[0]
-    covariance = jnp.cov(drawn_in.T).reshape(len(scale), len(scale)) + 1e-6 * jnp.eye(len(scale))
+    scale = jnp.maximum((high - low) / 2, jnp.std(points, axis=0) * 1e-3)
+    drawn_in = jnp.clip((points - centre[None, :]) / scale[None, :], -6.0, 6.0)
+    covariance = jnp.cov(drawn_in.T).reshape(dim, dim) + 1e-6 * jnp.eye(dim)
     factor = scale[:, None] * jnp.linalg.cholesky(covariance)
     return Whitening(centre + scale * jnp.mean(drawn_in, axis=0), factor)
+
+
+@eqx.filter_jit
+def transform_all(g: fb.AbstractBijection, points: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
+    """`g` of every row."""
+    return jax.vmap(g.transform)(points)
 
 
 def _grow_mixture(
@@ -133,20 +168,21 @@ def _grow_mixture(
     held: Array,
     key: Key[Array, ""],
     recipe: Recipe,
+    counts: tuple[int, ...],
     initial: AbstractDistribution | None,
 ) -> Trained:
     """Fit mixtures of growing size until more components help no more."""
     g = whitening(data)
-    white = jax.vmap(g.transform)(data)
+    white = transform_all(g, data)
     best: Trained | None = None
-    for count in recipe.ladder(target.dim):
+    for count in counts:
         law = fit_mixture(white, count, jr.fold_in(key, count)).law()
         kernel = Kernel(target, FunctionBlock(g), law, initial)
         figures = independence_figures(kernel, held, key)
-        row = {"stage": f"mixture of {law.means.shape[0]}", **figures}
+        row = {"stage": f"mixture of {count}", **figures}
         history = [*(best.history if best else []), row]
         if best is None or figures["ess"] > 1.02 * best.ess:
-            best = Trained(kernel, figures["acceptance"], figures["ess"], history)
+            best = Trained(kernel, figures["acceptance"], figures["ess"], history, 0, count)
         else:
             return _noted(best, history)
         if best.ess > recipe.good_enough:
@@ -156,9 +192,10 @@ def _grow_mixture(
 
 
 def _noted(trained: Trained, history: list[dict[str, Any]]) -> Trained:
-    return Trained(trained.kernel, trained.acceptance, trained.ess, history)
+    return replace(trained, history=history)
 
 
+@functools.cache  # one object a setting, so that training with it again compiles nothing
 def _optimiser(rate: float, steps: int) -> optax.GradientTransformation:
     schedule = optax.cosine_decay_schedule(rate, steps)
     return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
@@ -196,9 +233,10 @@ def _tune(trained: Trained, work: Work, key: Key[Array, ""]) -> Trained:
     history = [*trained.history, *_rows("log-variance", fitted.history, figures)]
     done = int(fitted.history[-1]["step"])
     spent = trained.evaluations + done * recipe.batch + 2 * len(work.held) * len(fitted.history)
+    trained = replace(trained, history=history, evaluations=spent)
     if figures["ess"] <= trained.ess:
-        return Trained(trained.kernel, trained.acceptance, trained.ess, history, spent)
-    return Trained(fitted.kernel, figures["acceptance"], figures["ess"], history, spent)
+        return trained
+    return replace(trained, kernel=fitted.kernel, **figures)
 
 
 def _with_couplings(
@@ -231,7 +269,7 @@ def _new_couplings(kernel: Kernel, points: Array, key: Key[Array, ""], recipe: R
     dim = kernel.target.dim
     couplings = affine_cascade(key_net, dim, recipe.layers, recipe.width)
     g = fb.Chain([whitening(points), *couplings.bijections])
-    latent = jax.vmap(g.transform)(points)
+    latent = transform_all(g, points)
     clusters = count_clusters(fit_mixture(latent, recipe.ladder(dim)[1], key_base))
     law = fit_mixture(latent, clusters, key_base).law()
     return Kernel(kernel.target, FunctionBlock(g), law, kernel.initial)

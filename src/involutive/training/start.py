@@ -43,13 +43,20 @@ def finite_draws(
     """Draw `count` points of X at which the density is finite, from up to 100 times as many."""
     kept: list[np.ndarray] = []
     for attempt in range(100):
-        points = law.sample(jr.fold_in(key, attempt), (count,))
-        values = jax.vmap(lambda x: evaluate(target, x))(points)
+        points, values = _draws(target, law, jr.fold_in(key, attempt), count)
         kept.append(np.asarray(points)[np.isfinite(np.asarray(values))])
         if sum(map(len, kept)) >= count:
             break
     found = np.concatenate(kept)
     return jnp.asarray(found[np.resize(np.arange(len(found)), count)] if len(found) else found)
+
+
+@eqx.filter_jit
+def _draws(
+    target: Target, law: AbstractDistribution, key: Key[Array, ""], count: int
+) -> tuple[Points, Array]:
+    points = law.sample(key, (count,))
+    return points, jax.vmap(lambda x: evaluate(target, x))(points)
 
 
 @eqx.filter_jit
