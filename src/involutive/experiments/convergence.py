@@ -68,7 +68,8 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("train_steps", "a_nice_steps", "chains", "steps", "draws"):
+        check_count("steps", self.steps, least=SHOWN[-1])
+        for name in ("train_steps", "a_nice_steps", "chains", "draws"):
             check_count(name, getattr(self, name))
 
     @staticmethod
