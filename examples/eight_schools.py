@@ -69,7 +69,6 @@ def figures(model: Any, budget: Any, num_samples: int) -> dict[str, float]:
         "theta[0]": float(posterior["theta"].isel(school=0).mean()),
         "P(tau < 1)": float((tau < 1).mean()),
         "P(tau < 5)": float((tau < 5).mean()),
-        "effective draws per draw": kernel.outcome.ess_per_draw,
     }
 
 

@@ -60,7 +60,6 @@ def main(budget: Any = None, num_samples: int = 1000) -> dict[str, Any]:
         "exact share": 1 / 6,
         "orders a chain visits": float(np.mean([np.unique(row).size for row in ours])),
         "orders a NUTS chain visits": float(np.mean([np.unique(row).size for row in theirs])),
-        "effective draws per draw": kernel.outcome.ess_per_draw,
     }
 
 

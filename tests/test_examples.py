@@ -1,0 +1,157 @@
+"""Every example runs, and agrees with its reference.
+
+Fast: the models and their exact references, with a plain HMC in the place of a learned kernel.
+Deep: the examples as they stand.
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import involutive as inv
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def foreign_style():
+    """NumPyro uses a key twice and promotes ranks; chains run in threads, so globally."""
+    jax.config.update("jax_debug_key_reuse", False)
+    jax.config.update("jax_numpy_rank_promotion", "allow")
+    yield
+    jax.config.update("jax_debug_key_reuse", True)
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """HMC in the place of `learn`: what is tested is the model and its reference."""
+
+    def learn(target, *, key, budget=None):
+        del key
+        return inv.hmc(target, budget, 8)
+
+    monkeypatch.setattr(inv, "learn", learn)
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def five_lines(name):
+    """The statements of `main`, without its docstring."""
+    text = (EXAMPLES / f"{name}.py").read_text()
+    body = text.split('"""Return ArviZ\'s table."""')[1].split("if __name__")[0]
+    return [line.strip() for line in body.splitlines() if line.strip()]
+
+
+def test_five_lines_are_the_same_for_numpyro_and_pymc():
+    lines = five_lines("five_lines_numpyro")
+    assert lines == five_lines("five_lines_pymc")
+    assert len(lines) <= 5
+    assert lines[0] == "target = bridge.target(model)" and lines[-1] == "return az.summary(data)"
+
+
+def test_every_example_is_tested():
+    here = Path(__file__).read_text()
+    names = [path.stem for path in EXAMPLES.glob("*.py")]
+    assert len(names) >= 7
+    assert [name for name in names if f'"{name}"' not in here] == []
+
+
+def check_gp(rows):
+    for name, exact in rows["exact"].items():
+        assert abs(rows["sampled"][name] - exact) < 0.06, (name, rows["sampled"][name], exact)
+
+
+def check_supports(rows):
+    for name, (mean, sd) in rows["exact"].items():
+        got_mean, got_sd = rows["sampled"][name]
+        assert abs(got_mean - mean) < 0.1 * sd, (name, got_mean, mean)
+        assert abs(got_sd / sd - 1) < 0.1, (name, got_sd, sd)
+
+
+def check_schools(rows, kinds):
+    for kind in kinds:
+        for name, tolerance in {"mu": 0.3, "theta[0]": 0.4}.items():
+            assert abs(rows[kind][name] - rows["exact"][name]) < tolerance, (kind, name, rows)
+        for name in ("P(tau < 1)", "P(tau < 5)"):
+            assert abs(rows[kind][name] - rows["exact"][name]) < 0.03, (kind, name, rows)
+
+
+def test_gp_reference_agrees_with_its_model(plain):
+    check_gp(example("gp_regression").main(budget=0.25, num_samples=1000))
+
+
+def test_supports_reference_agrees_with_its_model(plain):
+    check_supports(example("supports").main(budget=0.15, num_samples=500))
+
+
+def test_eight_schools_reference_agrees_with_its_model(plain):
+    module = example("eight_schools")
+    rows = {
+        "exact": module.exact(),
+        "non-centred": module.figures(module.non_centred, 0.3, 1000),
+    }
+    check_schools(rows, ["non-centred"])
+
+
+def test_orders_of_labels_are_told_apart():
+    module = example("free_labels")
+    means = np.array(list(module.ORDERS), float)[None]
+    assert sorted(module.order(means)[0].tolist()) == list(range(6))
+
+
+# ── As they stand ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["five_lines_numpyro", "five_lines_pymc"])
+def test_five_lines_run(name):
+    table = example(name).main()
+    assert abs(table.loc["mu", "mean"].astype(float) - 4.46) < 0.2
+    assert abs(table.loc["tau", "mean"].astype(float) - 3.28) < 0.2
+    assert (table["r_hat"].astype(float) < 1.02).all()
+
+
+@pytest.mark.deep
+def test_free_labels_visits_every_order_where_nuts_stays_in_one():
+    figures = example("free_labels").main()
+    np.testing.assert_allclose(figures["share of each order"], figures["exact share"], atol=0.03)
+    assert figures["orders a chain visits"] > 5.5
+    assert figures["orders a NUTS chain visits"] == 1
+
+
+@pytest.mark.deep
+def test_eight_schools():
+    check_schools(example("eight_schools").main(), ["centred", "non-centred"])
+
+
+@pytest.mark.deep
+def test_gp_regression():
+    check_gp(example("gp_regression").main())
+
+
+@pytest.mark.deep
+def test_supports():
+    check_supports(example("supports").main())
+
+
+@pytest.mark.deep
+def test_hierarchical_logistic():
+    rows = example("hierarchical_logistic").main()
+    ours, nuts = rows["involutive"], rows["nuts"]
+    np.testing.assert_allclose(ours["mean"], nuts["mean"], atol=0.1 * nuts["sd"].max())
+    np.testing.assert_allclose(ours["sd"], nuts["sd"], rtol=0.1)
