@@ -153,7 +153,8 @@ def _check_density(log_density: LogDensity, dim: int) -> None:
     remedy = "return one real number, for example with jnp.sum"
     check(
         len(leaves) == 1 and hasattr(out, "shape"),
-        f"log_density must return one scalar, got {type(out).__name__} of {len(leaves)} arrays; {remedy}",
+        f"log_density must return one scalar, got {type(out).__name__} of {len(leaves)} arrays; "
+        f"{remedy}",
     )
     check(out.shape == (), f"log_density must return a scalar, got shape {out.shape}; {remedy}")
     check(
@@ -213,10 +214,8 @@ def mixture(means: Any, weights: Any = None, sd: float = 1.0, name: str = "mixtu
         mode = jr.choice(key_mode, count, (n,), p=jnp.asarray(weights))
         return jnp.asarray(means)[mode] + sd * jr.normal(key_noise, (n, dim))
 
-    extent = float(np.abs(means).max() + 4 * sd)
-    return Target(
-        log_density, dim, name=name, sample=sample, modes=Modes(label, tuple(weights.tolist())), extent=extent
-    )
+    modes, extent = Modes(label, tuple(weights.tolist())), float(np.abs(means).max() + 4 * sd)
+    return Target(log_density, dim, name=name, sample=sample, modes=modes, extent=extent)
 
 
 def mog2_1d() -> Target:
