@@ -166,7 +166,8 @@ def _trained(config: Config, key: Key[Array, ""]) -> tuple[Kernel, Critic]:
     kernel = Kernel(target, network, standard_normal(30), initial)
     objective = Mgan(MganConfig.tuned())
     if config.train_steps == 0:
-        return kernel, objective.init(kernel, key_fit).critics.states
+        memory: Any = objective.init(kernel, key_fit)
+        return kernel, memory.critics.states
     steps = TrainConfig(config.train_steps, config.train_steps, patience=None, monitor=0)
     exact: Any = target.sample
     done = fit(kernel, objective, exact(key_data, 20_000), key=key_fit, config=steps)

@@ -9,20 +9,19 @@ with a chain that stays put; a critic of pairs, which tells (x, x after m steps)
 independent draws, is not. So the paper's three remedies are fields of one configuration here.
 """
 
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import optax
 from jaxtyping import Array, Float, Key
 
-from involutive.errors import check, check_count
+from involutive.errors import check
 from involutive.kernel import Kernel
 from involutive.training.critics import Batch, Critic, States, clamped, gradient_penalty, pick
 from involutive.training.distance import dependence, start_distance
+from involutive.training.mgan_config import MganConfig
 from involutive.training.objective import (
     AbstractObjective,
     Data,
@@ -36,102 +35,6 @@ from involutive.training.rollouts import expectation, log_chi, rollouts
 
 DEAD = 0.01  # mean acceptance below which there is hardly a gradient left to learn from
 MEMORY = 0.95  # how much of the running acceptance is kept at an update
-
-
-def _rmsprop() -> optax.GradientTransformation:
-    return optax.rmsprop(5e-4)
-
-
-def _adam(learning_rate: float, decay: int | None) -> optax.GradientTransformation:
-    if decay is None:
-        return optax.adam(learning_rate, b1=0.5, b2=0.9)
-    fall = optax.cosine_decay_schedule(learning_rate, decay - decay // 2)
-    held = optax.constant_schedule(learning_rate)
-    rate = optax.join_schedules([held, fall], [decay // 2])
-    return optax.adam(rate, b1=0.5, b2=0.9)
-
-
-@dataclass(frozen=True)
-class MganConfig:
-    """The objective and how it is optimised. The defaults are the paper's Algorithm 1.
-
-    Attributes:
-        steps: b, steps from X.
-        data_steps: m, steps from a draw of the target.
-        balance: λ; 1 uses the first term only, 0 the second only.
-        pairwise: judge the second term by a critic of pairs.
-        batch: chains a rollout.
-        critic_steps: critic updates before each generator update.
-        clamp: w, the bound on the critic's weights, or None.
-        penalty: weight of the gradient penalty, or None.
-        critic_width, critic_depth: hidden layers of a critic.
-        scale: states are divided by this before a critic sees them.
-        rescue: while no proposal is accepted, moves count as accepted with at least this
-            probability, so that the critic's gradient reaches the network; None never does.
-        optimiser, critic_optimiser: Optax transformations.
-    """
-
-    steps: int = 2
-    data_steps: int = 2
-    balance: float = 1.0
-    pairwise: bool = False
-    batch: int = 256
-    critic_steps: int = 1
-    clamp: float | None = 0.1
-    penalty: float | None = None
-    critic_width: int = 64
-    critic_depth: int = 1
-    scale: float = 1.0
-    rescue: float | None = None
-    optimiser: optax.GradientTransformation = field(default_factory=_rmsprop)
-    critic_optimiser: optax.GradientTransformation = field(default_factory=_rmsprop)
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "data_steps", "critic_steps", "critic_width", "critic_depth"):
-            check_count(name, getattr(self, name))
-        check_count("batch", self.batch, least=2)
-        check(0 <= self.balance <= 1, f"balance must be in [0, 1], got {self.balance}")
-        check(self.scale > 0, f"scale must be positive, got {self.scale}")
-        for name in ("clamp", "penalty"):
-            value = getattr(self, name)
-            check(value is None or value > 0, f"{name} must be positive or None, got {value}")
-        check(
-            self.clamp is not None or self.penalty is not None,
-            "a critic needs a bound on its slope, got neither clamp nor penalty; pass penalty=1.0",
-        )
-        rescue = self.rescue
-        check(rescue is None or 0 < rescue <= 1, f"rescue must be in (0, 1], got {rescue}")
-
-    @staticmethod
-    def paper(learning_rate: float = 5e-4, **changes: Any) -> "MganConfig":
-        """Algorithm 1: λ = 1, one critic step a generator step, RMSProp, clamped weights."""
-        rmsprop = optax.rmsprop(learning_rate)
-        return replace(MganConfig(optimiser=rmsprop, critic_optimiser=rmsprop), **changes)
-
-    @staticmethod
-    def tuned(
-        learning_rate: float = 2e-3, decay: int | None = None, **changes: Any
-    ) -> "MganConfig":
-        """λ = 1 with what works: three critic steps, gradient penalty, Adam(β 0.5, 0.9).
-
-        Late training is unstable at the full rate: if `decay` is given, the length of training in
-        generator steps, both rates fall to zero over its second half.
-        """
-        count = int(changes.get("critic_steps", 3))
-        config = MganConfig(
-            critic_steps=count, clamp=None, penalty=1.0, scale=4.0, rescue=0.5,
-            optimiser=_adam(learning_rate, decay),
-            critic_optimiser=_adam(learning_rate, None if decay is None else count * decay),
-        )  # fmt: skip
-        return replace(config, **changes)
-
-    @staticmethod
-    def combined(
-        learning_rate: float = 2e-3, decay: int | None = None, **changes: Any
-    ) -> "MganConfig":
-        """Both terms, the second judged by a critic of pairs: fast from X, and moving."""
-        config = {"balance": 0.3, "pairwise": True} | changes
-        return MganConfig.tuned(learning_rate, decay, **config)
 
 
 class Critics(eqx.Module):
@@ -242,8 +145,8 @@ class Mgan(AbstractObjective):
             params, state = carry
             points, key_step = at
             batch = [
-                Term(*arrays, term.weight, term.acceptance)
-                for arrays, term in zip(points, terms, strict=True)
+                term._replace(real=real, fake=fake, log_weights=chi)
+                for (real, fake, chi), term in zip(points, terms, strict=True)
             ]
 
             def loss(params: Any) -> tuple[Array, Array]:
