@@ -96,10 +96,9 @@ class Checkpoint:
             _check_same(self.folder, run, target)
         else:
             _make_folder(self.folder)
-            header = {"kind": "run", "run": run, "fingerprint": fingerprint(target)}
-            header |= {"target": target.name}
+            same = {"run": run, "target": target.name, "fingerprint": fingerprint(target)}
             for _ in range(2):  # the second write keeps the first as the copy to fall back to
-                write_tensors(marker, {}, header)
+                write_tensors(marker, {}, {"kind": "run"} | same)
         for left in self.folder.glob(f".*-{ids.start:08d}-{ids.stop:08d}*.tmp"):
             left.unlink(missing_ok=True)  # from a write of these chains that was killed
 
