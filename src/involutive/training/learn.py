@@ -33,7 +33,7 @@ from involutive.training.budget import Budget, Meter, as_budget
 from involutive.training.learned import Learned, Outcome, compose
 from involutive.training.local import gradients_useful, local_move
 from involutive.training.loop import check_samples
-from involutive.training.recipe import Recipe, Trained, train_proposal
+from involutive.training.recipe import Recipe, Trained, independence_figures, train_proposal
 from involutive.training.start import anneal, climb, climb_evaluations, finite_draws
 
 WIDE = 3.0  # sd of the default initial law
@@ -48,7 +48,7 @@ class Effort:
         climbers: points of X that climb.
         particles: particles of the annealed start.
         chains: chains that refresh the training draws.
-        steps: steps they make a round; the second half is kept, every other one.
+        steps: steps they make a round; the second half is kept.
         rounds: the most rounds.
     """
 
@@ -224,25 +224,26 @@ class Learner:
         key_first, key_pick, key = jr.split(key, 3)
         gradients = gradients_useful(self.target, jnp.asarray(points))
         # couplings are not worth their time while the draws are not of the target yet
-        first = replace(self, recipe=replace(self.recipe, flow_below=0.0))
+        steps = max(self.recipe.tune_steps // 3, 1)
+        first = replace(self, recipe=replace(self.recipe, flow_below=0.0, tune_steps=steps))
         trained = first.train(points, key_first, None)
         pick = np.asarray(jr.permutation(key_pick, len(points)))[: self.effort.chains]
         states, old, draws = points[pick], None, points
         number = 0
         while number < self.effort.rounds:
             number += 1
-            key_local, key_chains, key_train, key = jr.split(key, 4)
+            key_local, key_chains, key_seen, key_train, key = jr.split(key, 5)
             local = local_move(
                 self.target, jnp.asarray(draws), key_local, gradients=gradients, initial=self.law
             )
             fresh, states = self.refresh(trained.kernel, local, states, key_chains)
             draws = fresh if old is None else np.concatenate([old[len(old) // 2 :], fresh])
             settled = old is not None and _same_spread(old, fresh)
+            # on draws it was not trained on: a mode that few chains had reached shows here
+            seen = independence_figures(trained.kernel, _thinned(fresh), key_seen)
             better = self.train(draws, key_train, trained)
-            stalled = better.ess < 1.05 * trained.ess
             trained, old = better, fresh
-            good = trained.ess >= self.recipe.good_enough
-            if settled and (stalled or good):
+            if settled and better.ess < 1.1 * seen["ess"]:
                 break
             if not self.meter.allows(len(states) * self.effort.steps, self.meter.seconds / 4):
                 break
@@ -255,7 +256,7 @@ class Learner:
         mover = Mixture([local, proposal], [0.5, 0.5])
         steps = self.effort.steps
         trace = self._run(mover, states, steps, key)
-        kept = trace.position[:, steps // 2 :: 2]
+        kept = trace.position[:, steps // 2 :]
         return kept.reshape(-1, self.target.dim), trace.position[:, -1]
 
     def _run(self, kernel: AbstractKernel, states: Any, steps: int, key: Key[Array, ""]) -> Any:
@@ -311,6 +312,10 @@ def _cost(kernel: AbstractKernel) -> int:
     parts = getattr(kernel, "kernels", (kernel,))
     leaps = [getattr(part.involution, "num_steps", 0) for part in parts]
     return sum(1 + 3 * (steps + 1) if steps else 1 for steps in leaps)
+
+
+def _thinned(draws: np.ndarray, count: int = 2000) -> Array:
+    return jnp.asarray(draws[np.linspace(0, len(draws) - 1, count).astype(int)])
 
 
 def _same_spread(old: np.ndarray, fresh: np.ndarray) -> bool:
