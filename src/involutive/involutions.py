@@ -87,7 +87,8 @@ class PermutationBlock(AbstractInvolution):
         order = np.asarray(sigma)
         check(
             order.ndim == 1 and order.size > 0 and np.issubdtype(order.dtype, np.integer),
-            f"sigma must be a list of indices, got an array of shape {order.shape} and dtype {order.dtype}",
+            f"sigma must be a list of indices, got an array of shape {order.shape} and dtype "
+            f"{order.dtype}",
         )
         n = order.size
         check(
@@ -179,7 +180,7 @@ class MatrixBlock(AbstractInvolution):
         return True
 
     def directions(self) -> tuple[Vector, Vector]:
-        """Return unit v and w with `cos(v, w) ≥ 0.2`, which define the same map as (v, w)."""
+        """Return unit v and w with `cos(v, w) ≥ 0.2`; the same map as (v, w) where that held."""
         v, w = _unit(self.v), _unit(self.w)
         along = v @ w
         across = w - along * v
@@ -222,7 +223,7 @@ class Sandwich(AbstractInvolution):
 
 
 class Conjugate(AbstractInvolution):
-    """`g⁻¹ ∘ inner ∘ g`, for any bijection g. Volume preserving if inner is and det Dg is constant."""
+    """`g⁻¹ ∘ inner ∘ g`, g any bijection. Volume preserving if inner is and det Dg is constant."""
 
     g: AbstractBijection
     inner: AbstractInvolution
@@ -284,5 +285,6 @@ def _check_involution(name: str, f: object) -> None:
 def _check_sizes(name: str, size: int, other: str, other_size: int) -> None:
     check(
         size == other_size,
-        f"{name} and {other} must act on the same number of coordinates, got {size} and {other_size}",
+        f"{name} and {other} must act on the same number of coordinates, got {size} and "
+        f"{other_size}",
     )
