@@ -246,3 +246,11 @@ def test_the_experiment_shows_what_it_claims():
     figures = assessment.draw(data)
     assert set(figures) == {"assessment", "assessment_runs"}
     assert len(figures["assessment"].axes) == 2
+
+
+def test_a_start_that_is_large_where_the_posterior_vanishes_needs_too_many_runs():
+    """The figure in the experiment's docstring: log X/p at the origin of mog6, X = N(0, I)."""
+    target, origin = inv.targets.mog6(), jnp.zeros(2)
+    constant = jnp.log(2 * jnp.pi * 0.25)  # of the components, which the target leaves out
+    log_weight = Normal(origin).log_prob(origin) - (target.log_density(origin) - constant)
+    assert 48 < float(log_weight) < 50

@@ -2,12 +2,12 @@
 
 The figure the paper lacks. Chains start from a law X that has found the modes of mog6 and mog2_1d
 but is too narrow and weights them wrongly. `assess` bounds the symmetric KL divergence between the
-law after b steps and the target, for independent proposals as a well-learned kernel makes them, HMC,
-A-NICE-MC and a random walk. Local moves repair the width in a few steps and keep the weights of
-X: their bounds stop falling at the divergence between the weights, drawn as a dotted line.
+law after b steps and the target, for independent proposals as a well-learned kernel makes them,
+HMC, A-NICE-MC and a random walk. Local moves repair the width in a few steps and keep the weights
+of X: their bounds stop falling at the divergence between the weights, drawn as a dotted line.
 
 The bound needs X/p to be rarely larger than M. From a broad X, such as N(0, I) on mog6, w = X/p
-between the modes is about exp(50) and no feasible M gives a useful bound, whatever the kernel does.
+at the origin is about exp(49) and no feasible M gives a useful bound, whatever the kernel does.
 """
 
 from collections.abc import Callable

@@ -36,8 +36,8 @@ from involutive.sampling.progress import Progress
 from involutive.sampling.run import sample
 from involutive.sampling.until import look
 
-BLOCK = 256  # chains a compiled block
-CAPACITY = 32  # steps a compiled chunk
+BLOCK = 1024  # chains a compiled block
+CAPACITY = 16  # steps a compiled chunk
 NORMAL_95 = 1.959963984540054
 LONG_RUN: dict[str, Any] = {"num_chains": 64, "num_warmup": 500, "num_samples": 500, "thin": 5}
 
