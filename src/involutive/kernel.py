@@ -208,9 +208,7 @@ class Cycle(AbstractKernel):
 
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
         infos = []
-        for kernel, key_move in zip(
-            self.kernels, jr.split(key, len(self.kernels)), strict=True
-        ):
+        for kernel, key_move in zip(self.kernels, jr.split(key, len(self.kernels)), strict=True):
             state, info = kernel.step(key_move, state)
             infos.append(info)
         return state, _combined(infos)
