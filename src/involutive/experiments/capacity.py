@@ -1,0 +1,186 @@
+"""Capacity, auxiliary dimension and training time against effective draws (Section 7's question).
+
+Two families, both trained by likelihood on exact draws of mog6 and ring5:
+
+    swap network    `g⁻¹ ∘ Swap ∘ g`, Gaussian π: the hidden width of g's couplings, the dimension
+                    of π and the time of training are varied, one at a time
+    learned law     `φ' = g⁻¹(π)`, π from a mixture fitted by the default recipe: the number of its
+                    components is varied
+
+The figure is the rank-normalised ESS per draw of chains started in the target, with acceptance
+beside it. Along one training the history's lag-one estimate stands in for it.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.random as jr
+import numpy as np
+import optax
+from flowjax import bijections as fb
+from jaxtyping import Array
+
+from involutive import targets
+from involutive.architectures import state_scaling, swap_network
+from involutive.auxiliary import standard_normal
+from involutive.bijections import mlp
+from involutive.experiments.drawing import panels, style
+from involutive.experiments.measures import mixing
+from involutive.experiments.proposals import exact
+from involutive.involutions import Conjugate
+from involutive.kernel import Kernel
+from involutive.sampling.run import sample
+from involutive.targets import Target
+from involutive.training.likelihood import Likelihood
+from involutive.training.loop import Fit, TrainConfig, fit
+from involutive.training.recipe import Recipe, train_proposal
+
+TARGETS = {"mog6": targets.mog6, "ring5": targets.ring5}
+SCALE = 4.0  # both targets reach to about 5; networks like numbers near one
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is varied around a swap network of `width` hidden units and `aux_dim` auxiliaries."""
+
+    seed: int = 0
+    targets: tuple[str, ...] = ("mog6", "ring5")
+    width: int = 64
+    aux_dim: int = 6
+    widths: tuple[int, ...] = (8, 32, 64, 128)
+    aux_dims: tuple[int, ...] = (2, 6, 14, 30)
+    components: tuple[int, ...] = (2, 6, 12, 32, 96)
+    steps: int = 12_000
+    looks: int = 16
+    blocks: int = 4
+    training_draws: int = 20_000
+    chains: int = 32
+    draws: int = 1000
+
+    @staticmethod
+    def quick() -> "Config":
+        """One target, two widths, two mixtures, short training."""
+        small = Config(targets=("mog6",), width=32, widths=(4, 32), aux_dims=(6,))
+        small = replace(small, components=(2, 12), steps=3000, looks=5)
+        return replace(small, training_draws=4000, draws=300, blocks=3)
+
+
+def run(config: Config) -> dict[str, Any]:
+    """Return, for every target, ESS per draw and acceptance of every network."""
+    parts = [_study(TARGETS[name](), config) for name in config.targets]
+    return {name: np.stack([part[name] for part in parts]) for name in parts[0]} | {
+        "targets": np.array(config.targets),
+        "widths": np.array(config.widths),
+        "aux_dims": np.array(config.aux_dims),
+        "components": np.array(config.components),
+    }
+
+
+def _study(target: Target, config: Config) -> dict[str, np.ndarray]:
+    key_data, key_start, key_mixture = jr.split(jr.key(config.seed), 3)
+    rows = exact(target, key_data, config.training_draws)
+    start = exact(target, key_start, config.chains)
+    sizes = [(w, config.aux_dim) for w in config.widths]
+    sizes += [(config.width, a) for a in config.aux_dims]
+    fits = {size: _train_swap(target, rows, *size, config) for size in dict.fromkeys(sizes)}
+    found = {size: _figures(fitted.kernel, start, config) for size, fitted in fits.items()}
+    by_width = [found[w, config.aux_dim] for w in config.widths]
+    by_aux = [found[config.width, a] for a in config.aux_dims]
+    mixtures = [
+        _figures(_train_mixture(target, rows, k, key_mixture), start, config)
+        for k in config.components
+    ]
+    # the held-out start is row 0; every later row follows a chunk of updates
+    history = fits[config.width, config.aux_dim].history[1:]
+    return {
+        "by_width": np.array(by_width),
+        "by_aux": np.array(by_aux),
+        "by_components": np.array(mixtures),
+        "history": np.array([[row[k] for k in ("step", "seconds", "ess", "acceptance")]
+                             for row in history]),
+    }  # fmt: skip
+
+
+def _train_swap(target: Target, rows: np.ndarray, width: int, aux: int, config: Config) -> Fit:
+    network = swap_network(config.seed, target.dim, aux, config.blocks, mlp(width, last_scale=0.1))
+    g = fb.Chain([state_scaling(SCALE, target.dim, aux), network.g]).merge_chains()
+    kernel = Kernel(target, Conjugate(g, network.inner), standard_normal(aux))
+    rate = optax.cosine_decay_schedule(3e-3, config.steps)
+    objective = Likelihood(optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate)))
+    plan = TrainConfig(config.steps, config.steps // config.looks, patience=None)
+    return fit(kernel, objective, rows, key=config.seed, config=plan, label=f"width {width}")
+
+
+def _train_mixture(target: Target, rows: np.ndarray, count: int, key: Array) -> Kernel:
+    recipe = Recipe(components=(count,), flow_below=0.0, tune_steps=300)
+    return train_proposal(target, rows, key, recipe=recipe).kernel
+
+
+def _figures(kernel: Kernel, start: np.ndarray, config: Config) -> list[float]:
+    """ESS per draw and acceptance of chains started in the target."""
+    draws = sample(kernel, key=config.seed, num_chains=config.chains, num_samples=config.draws,
+                   num_warmup=0, initial=start)  # fmt: skip
+    found = mixing(draws)
+    return [found["ESS per draw"], found["acceptance"]]
+
+
+VARIED = (
+    ("by_width", "widths", "swap network", "hidden width"),
+    ("by_aux", "aux_dims", "swap network", "auxiliary dimension"),
+    ("by_components", "components", "learned law", "components"),
+)
+
+
+def table(data: Any) -> list[dict[str, Any]]:
+    """One row a target and network, and the ends of the base network's training."""
+    rows = []
+    for t, target in enumerate(data["targets"]):
+        for key, sizes, family, name in VARIED:
+            for size, (ess, acceptance) in zip(data[sizes], data[key][t], strict=True):
+                rows.append({
+                    "target": str(target), "family": family, "varied": name, "value": int(size),
+                    "ESS per draw": float(ess), "acceptance": float(acceptance),
+                })  # fmt: skip
+        for step, seconds, ess, acceptance in data["history"][t][[0, -1]]:
+            rows.append({
+                "target": str(target), "family": "swap network", "varied": "training steps",
+                "value": int(step), "lag-one ESS": float(ess), "acceptance": float(acceptance),
+                "seconds": float(seconds),
+            })  # fmt: skip
+    return rows
+
+
+def claims(data: Any) -> dict[str, bool]:
+    """What capacity and training buy, on every target."""
+    width, mixture, history = data["by_width"], data["by_components"], data["history"]
+    return {
+        "the widest couplings are accepted more than the narrowest": bool(
+            (width[:, -1, 1] > width[:, 0, 1]).all()
+        ),
+        "longer training raises acceptance": bool((history[:, -1, 3] > history[:, 0, 3]).all()),
+        "the most components give more effective draws than the fewest": bool(
+            (mixture[:, -1, 0] > mixture[:, 0, 0]).all()
+        ),
+        "a learned auxiliary law beats every Gaussian swap network": bool(
+            (mixture[:, -1, 0] > data["by_width"][..., 0].max(axis=1)).all()
+        ),
+    }
+
+
+def draw(data: Any) -> dict[str, Any]:
+    """ESS per draw against width, auxiliary dimension, components and seconds of training."""
+    figure, axes = panels(1, 4, (12.0, 3.6), sharey=True)
+    for t, target in enumerate(data["targets"]):
+        for axis, (key, sizes, family, name) in zip(axes[0], VARIED, strict=False):
+            axis.plot(data[sizes], data[key][t][:, 0], label=f"{target}, ESS", **style(2 * t))
+            look = style(2 * t + 1, linewidth=0.8)
+            axis.plot(data[sizes], data[key][t][:, 1], label=f"{target}, acceptance", **look)
+            axis.set(xscale="log", xlabel=f"{name}\n({family})")
+        last, history = axes[0, 3], data["history"][t]
+        last.plot(history[:, 1], history[:, 2], **style(2 * t))
+        last.plot(history[:, 1], history[:, 3], **style(2 * t + 1, linewidth=0.8))
+        last.set(xscale="log", xlabel="seconds of training\n(swap network, lag-one ESS)")
+    axes[0, 0].set(ylabel="ESS per draw, acceptance", ylim=(-0.03, 1.03))
+    handles = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside upper center", ncols=4)
+    return {"capacity": figure}
