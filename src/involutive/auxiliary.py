@@ -75,6 +75,23 @@ class GaussianMixture(AbstractDistribution):
         noise = jr.normal(key_noise, self.shape)
         return self.means[k] + jax.scipy.linalg.solve_triangular(factor, noise, lower=True)
 
+    def joined(self, other: "GaussianMixture", share: float) -> "GaussianMixture":
+        """Return the mixture of this law with weight `1 - share` and `other` with weight `share`."""
+        logits = (
+            jax.nn.log_softmax(self.logits) + jnp.log1p(-share),
+            jax.nn.log_softmax(other.logits) + jnp.log(share),
+        )
+        pairs = [
+            (self.means, other.means),
+            (self.log_diagonal, other.log_diagonal),
+            (self.lower, other.lower),
+        ]
+        return eqx.tree_at(
+            lambda law: (law.logits, law.means, law.log_diagonal, law.lower),
+            self,
+            tuple(jnp.concatenate(pair) for pair in (logits, *pairs)),
+        )
+
     def pruned(self, least: float = 1e-6) -> "GaussianMixture":
         """Return the mixture without the components whose weight is below `least`."""
         alive = np.asarray(jax.nn.softmax(self.logits) >= least)

@@ -195,9 +195,10 @@ class Chains:
         workers = min(count, max(os.cpu_count() or 1, len(self.devices)))
         if workers == 1:
             return [run(i) for i in range(count)]
-        head = run(0)  # compiles once, before the threads start
+        # the first block compiles alone, before the threads start
+        head = [run(0)] if self.step == 0 else []
         with ThreadPoolExecutor(workers) as pool:
-            return [head, *pool.map(run, range(1, count))]
+            return [*head, *pool.map(run, range(len(head), count))]
 
     def _start_block(self, law: AbstractDistribution, i: int) -> State:
         keys, kernel = self._start_keys[i], self._kernel(i)

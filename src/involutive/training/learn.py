@@ -33,7 +33,13 @@ from involutive.training.budget import Budget, Meter, as_budget
 from involutive.training.learned import Learned, Outcome, compose
 from involutive.training.local import gradients_useful, local_move
 from involutive.training.loop import check_samples
-from involutive.training.recipe import Recipe, Trained, independence_figures, train_proposal
+from involutive.training.recipe import (
+    Recipe,
+    Trained,
+    covered,
+    independence_figures,
+    train_proposal,
+)
 from involutive.training.start import anneal, climb, climb_evaluations, finite_draws
 
 WIDE = 3.0  # sd of the default initial law
@@ -232,11 +238,12 @@ class Learner:
         number = 0
         while number < self.effort.rounds:
             number += 1
-            key_local, key_chains, key_seen, key_train, key = jr.split(key, 5)
+            key_local, key_cover, key_chains, key_seen, key_train, key = jr.split(key, 6)
             local = local_move(
                 self.target, jnp.asarray(draws), key_local, gradients=gradients, initial=self.law
             )
-            fresh, states = self.refresh(trained.kernel, local, states, key_chains)
+            proposal = covered(trained.kernel, key_cover)
+            fresh, states = self.refresh(proposal, local, states, key_chains)
             draws = fresh if old is None else np.concatenate([old[len(old) // 2 :], fresh])
             settled = old is not None and _same_spread(old, fresh)
             # on draws it was not trained on: a mode that few chains had reached shows here
@@ -270,12 +277,12 @@ class Learner:
         self, trained: Trained, draws: np.ndarray, rounds: int, key: Key[Array, ""]
     ) -> Learned:
         """Compose with a local move; measure on chains started apart; say what was reached."""
-        key_local, key_pilot = jr.split(key)
+        key_local, key_cover, key_pilot = jr.split(key, 3)
         points = jnp.asarray(draws)
         law = trained.kernel.auxiliary
         if isinstance(law, GaussianMixture):
             kernel = eqx.tree_at(lambda k: k.auxiliary, trained.kernel, law.pruned())
-            trained = replace(trained, kernel=kernel)
+            trained = replace(trained, kernel=covered(kernel, key_cover))
         gradients = trained.ess < 0.5 and gradients_useful(self.target, points)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
         kernel = compose(trained.kernel, local, trained.ess, cheap=not gradients)

@@ -83,5 +83,5 @@ def compose(proposal: Kernel, local: Kernel, ess: float, cheap: bool) -> Abstrac
     """
     if ess < 0.5 and not cheap:
         return Cycle([local, proposal])
-    chance = 0.01 if ess >= 0.9 else 0.05 if ess >= 0.5 else 0.3
+    chance = 0.005 if ess >= 0.9 else 0.05 if ess >= 0.5 else 0.3
     return Mixture([local, proposal], [chance, 1 - chance])

@@ -24,6 +24,7 @@ from flowjax import bijections as fb
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
+from involutive.auxiliary import GaussianMixture
 from involutive.bijections import Whitening, affine_cascade
 from involutive.involutions import FunctionBlock
 from involutive.kernel import Kernel
@@ -310,3 +311,36 @@ def independence_figures(
     leave = np.clip(gain.mean(axis=1), 1e-6, 1.0)
     ess = 1.0 / np.mean((2.0 - leave) / leave) if leave.size else 0.0
     return {"acceptance": float(leave.mean()) if leave.size else 0.0, "ess": float(ess)}
+
+
+@eqx.filter_jit
+def _latent_spread(kernel: Kernel, key: Array) -> tuple[Array, Array]:
+    """Mean and covariance, in the auxiliary space, of where X and the proposal lie."""
+    key_x, key_y = jr.split(key)
+    block = kernel.involution
+    assert isinstance(block, FunctionBlock) and kernel.initial is not None
+    far = jax.vmap(block.g.transform)(kernel.initial.sample(key_x, (1000,)))
+    near = kernel.auxiliary.sample(key_y, (1000,))
+    points = jnp.concatenate([far, near])
+    points = jnp.where(jnp.isfinite(points), points, 0.0)
+    centre = jnp.median(points, axis=0)[None, :]
+    spread = jnp.median(jnp.abs(points - centre), axis=0)[None, :]
+    points = centre + jnp.clip(points - centre, -10 * spread, 10 * spread)
+    dim = points.shape[1]
+    covariance = 2 * jnp.cov(points.T).reshape(dim, dim) + 1e-6 * jnp.eye(dim)
+    return jnp.mean(points, axis=0), covariance
+
+
+def covered(kernel: Kernel, key: Key[Array, ""], share: float = 0.003) -> Kernel:
+    """Add to the auxiliary law one wide component that covers X and the proposal's own tails.
+
+    Far out, a light-tailed q falls faster than p, and a chain that starts there would never leave:
+    its w = p/q is too large. With a wide component w is small there, and the first proposals from X
+    are accepted at once. It costs `share` of the proposals.
+    """
+    law = kernel.auxiliary
+    if not isinstance(law, GaussianMixture) or kernel.initial is None:
+        return kernel
+    mean, covariance = _latent_spread(kernel, key)
+    wide = GaussianMixture(jnp.ones(1), mean[None], covariance[None])
+    return eqx.tree_at(lambda k: k.auxiliary, kernel, law.joined(wide, share))

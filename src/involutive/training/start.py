@@ -11,16 +11,12 @@ Neither has to weigh the modes: the learned kernel is exact and does that.
 
 from typing import Any
 
-import blackjax
-import blackjax.smc.resampling as resampling
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from blackjax.mcmc import random_walk
-from blackjax.smc import adaptive_tempered
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
@@ -125,6 +121,8 @@ def anneal(
     gradients: bool,
 ) -> tuple[Points, int]:
     """Carry particles from X to the target by adaptive tempered SMC; also count evaluations."""
+    from blackjax.smc import adaptive_tempered
+
     particles, dim = points.shape
     step = _smc_step(target, law, gradients)
     state = adaptive_tempered.init(points)
@@ -141,6 +139,11 @@ def anneal(
 
 
 def _smc_step(target: Target, law: AbstractDistribution, gradients: bool) -> Any:
+    # imported here: BlackJAX starts JAX's backend, and a cluster must be joined before that
+    import blackjax
+    from blackjax.mcmc import random_walk
+    from blackjax.smc import adaptive_tempered, resampling
+
     def log_prior(x: Array) -> Array:
         return law.log_prob(x)
 
@@ -174,6 +177,8 @@ def _smc_step(target: Target, law: AbstractDistribution, gradients: bool) -> Any
 
 
 def _random_walk_move() -> Any:
+    from blackjax.mcmc import random_walk
+
     kernel = random_walk.build_additive_step()
 
     def move(key: Array, state: Any, log_density: Any, factor: Array) -> Any:
