@@ -37,7 +37,7 @@ class State(NamedTuple):
     log_density: Scalar
 
     @property
-    def logdensity(self) -> Scalar:
+    def logdensity(self) -> Float[Array, "..."]:
         """The log density under BlackJAX's name."""
         return self.log_density
 
@@ -53,7 +53,7 @@ class Info(NamedTuple):
     irreversible: Flag  # f did not return: the guard, or the exact range of a lattice
 
     @property
-    def is_accepted(self) -> Flag:
+    def is_accepted(self) -> Bool[Array, "..."]:
         """Whether the move was made, under BlackJAX's name."""
         return self.accepted
 
