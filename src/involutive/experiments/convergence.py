@@ -30,7 +30,7 @@ from involutive.classical import a_nice_mc, a_nice_network
 from involutive.errors import check_count
 from involutive.kernel import Kernel
 from involutive.sampling.chains import Chains
-from involutive.sampling.quantities import judged
+from involutive.sampling.diagnostics import ess_per_draw
 from involutive.sampling.run import sample
 from involutive.targets import mog6
 from involutive.training.a_nice import ANice
@@ -234,17 +234,12 @@ def _stationary(
     kernel: Kernel, config: Config, starts: Array, key: Key[Array, ""]
 ) -> dict[str, Any]:
     """Acceptance and the least rank-normalised ESS per draw, from exact draws."""
-    import arviz as az
-
     draws = sample(
         kernel, key=key, num_chains=64, num_samples=config.draws, initial=np.asarray(starts)
     )
-    values = judged(kernel.target, draws.positions)
-    ess = [float(np.asarray(az.ess(np.asarray(v, float), method="bulk"))) for v in values.values()]
-    total = draws.num_chains * draws.num_samples
     return {
         "stationary_acceptance": float(draws.acceptance_rate.mean()),
-        "ess": np.nanmin(ess) / total,
+        "ess": ess_per_draw(draws).least,
     }
 
 

@@ -6,6 +6,7 @@ gradient penalty `c E[(|∇D(u)| - 1)²]` at points u between real and fake ones
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -52,8 +53,8 @@ class Critic(eqx.Module):
         return self.net(x / self.scale)
 
 
-def clamped(critic: Critic, bound: float) -> Critic:
-    """Return the critic with every weight moved into [-bound, bound]."""
+def clamped(critic: Any, bound: float) -> Any:
+    """Return a critic, or a pytree of several, with every weight moved into [-bound, bound]."""
     return jax.tree.map(
         lambda leaf: jnp.clip(leaf, -bound, bound) if eqx.is_inexact_array(leaf) else leaf, critic
     )

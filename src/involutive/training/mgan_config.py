@@ -1,4 +1,4 @@
-"""The MGAN objective's settings, with three presets: the paper's, what works, and what also mixes."""
+"""The MGAN objective's settings: the paper's, what works, and what also mixes."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
