@@ -36,7 +36,7 @@ from involutive.sampling.progress import Progress
 from involutive.sampling.run import sample
 from involutive.sampling.until import look
 
-BLOCK = 1024  # chains a compiled block
+BLOCK = 1024  # the most chains a compiled block
 CAPACITY = 16  # steps a compiled chunk
 NORMAL_95 = 1.959963984540054
 LONG_RUN: dict[str, Any] = {"num_chains": 64, "num_warmup": 500, "num_samples": 500, "thin": 5}
@@ -138,8 +138,9 @@ def assess(
     draws, label = _reference(kernel, law, reference, starts, key_reference, progress)
     total = sum(wanted) * (runs - 1) + max(wanted) * (runs + 1)
     with Progress("assessing", max(total, 1), progress) as bar:
-        sides = _Sides(law, back, runs, bar)
-        forward = Chains(kernel, key_forward, range(starts), capacity=CAPACITY, block=BLOCK)
+        block = min(BLOCK, starts)
+        sides = _Sides(law, back, runs, block, bar)
+        forward = Chains(kernel, key_forward, range(starts), capacity=CAPACITY, block=block)
         forward.start(law)
         ran = sides.after_runs(forward, key_back, wanted)
         kept = sides.from_posterior(draws, key_posterior, wanted)
@@ -162,6 +163,9 @@ def reverse_kernel(kernel: AbstractKernel) -> AbstractKernel:
         return Mixture([reverse_kernel(k) for k in kernel.kernels], kernel.probabilities)
     if isinstance(kernel, Cycle):
         return Cycle([reverse_kernel(k) for k in reversed(kernel.kernels)])
+    inner = getattr(kernel, "kernel", None)
+    if isinstance(inner, AbstractKernel):  # a learned kernel moves as the one it holds
+        return reverse_kernel(inner)
     raise InputError(
         f"kernel must be a Kernel, Mixture or Cycle for its reverse to be known, got "
         f"{type(kernel).__name__}; pass reverse=, the same kernel if it satisfies detailed balance"
@@ -175,6 +179,7 @@ class _Sides:
     law: AbstractDistribution
     back: AbstractKernel
     runs: int
+    block: int
     bar: Progress
 
     def after_runs(self, forward: Chains, key: Any, wanted: tuple[int, ...]) -> list[np.ndarray]:
@@ -199,7 +204,8 @@ class _Sides:
 
     def _chains(self, positions: np.ndarray, copies: int, key: Key[Array, ""]) -> Chains:
         repeated = np.repeat(positions, copies, axis=0)
-        chains = Chains(self.back, key, range(len(repeated)), capacity=CAPACITY, block=BLOCK)
+        ids = range(len(repeated))
+        chains = Chains(self.back, key, ids, capacity=CAPACITY, block=self.block)
         chains.start(repeated)
         return chains
 

@@ -58,6 +58,26 @@ class Draws:
 
         return summarise(self)
 
+    def report(self, path: Any, kernel: Any = None, assessment: Any = None) -> Any:
+        """Write one self-contained HTML file that says whether these draws can be trusted.
+
+        Args:
+            path: the file to write.
+            kernel: what made the draws, to show how it moves and how it was learned.
+            assessment: what `assess` returned, to show the bound against steps.
+
+        Returns:
+            The path.
+        """
+        from involutive.report import write_report
+
+        return write_report(self, path, kernel=kernel, assessment=assessment)
+
+    def _repr_html_(self) -> str:
+        from involutive.report.notebook import draws_html
+
+        return draws_html(self)
+
     def __repr__(self) -> str:
         return (
             f"Draws({self.num_chains} chains × {self.num_samples} draws of {self.target.name}, "

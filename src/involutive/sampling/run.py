@@ -40,7 +40,7 @@ def sample(
     key: KeyLike,
     num_chains: int = 64,
     num_samples: int = 1000,
-    num_warmup: int = 0,
+    num_warmup: int | None = None,
     thin: int = 1,
     initial: Any = None,
     until: Until | None = None,
@@ -58,7 +58,8 @@ def sample(
         key: an int seed or a JAX key. Chain k's draws depend on the key and on k alone.
         num_chains: how many chains.
         num_samples: draws kept of each chain. A longer run begins with the draws of a shorter one.
-        num_warmup: steps made first and thrown away.
+        num_warmup: steps made first and thrown away; by default as many as a learned kernel asks
+            for (its `warmup`), and none for other kernels.
         thin: steps a kept draw.
         initial: positions `(num_chains, dim)`, a law to draw them from, or None for the kernel's
             own law (a standard normal if it has none).
@@ -81,6 +82,7 @@ def sample(
     root = as_key(key)
     check_count("num_chains", num_chains)
     check_count("num_samples", num_samples)
+    num_warmup = getattr(kernel, "warmup", 0) if num_warmup is None else num_warmup
     check_count("num_warmup", num_warmup, least=0)
     check_count("thin", thin)
     check_count("block", block)

@@ -7,10 +7,12 @@ import equinox as eqx
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
+from involutive.codec import register
 from involutive.kernel import AbstractKernel, Cycle, Info, Kernel, Mixture, State
 from involutive.targets import Target
 
 
+@register
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """What learning reached.
@@ -72,6 +74,11 @@ class Learned(AbstractKernel):
 
     def __repr__(self) -> str:
         return f"Learned({self.target.name}: {self.outcome})"
+
+    def _repr_html_(self) -> str:
+        from involutive.report.notebook import learned_html
+
+        return learned_html(self)
 
 
 def compose(proposal: Kernel, local: Kernel, ess: float, cheap: bool) -> AbstractKernel:
