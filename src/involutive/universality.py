@@ -42,6 +42,7 @@ from involutive.keys import KeyLike, as_key
 from involutive.targets import Target
 
 Vector = Float[Array, " size"]
+Auxiliary = Float[Array, " aux"]
 Scalar = Float[Array, ""]
 Shift = Callable[[Vector], Vector]
 Number = float | Scalar
@@ -114,19 +115,21 @@ def exact_involution(transition: Transition, epsilon: Number) -> Conjugate:
     return involution(transition.dim, epsilon, r, ExactS(transition.dim))
 
 
-def event(pi: Vector, epsilon: Number) -> Bool[Array, ""]:
+def event(pi: Auxiliary, epsilon: Number) -> Bool[Array, ""]:
     """A: `π₃ - π₂ > -1/2ε`, `π_(n+6) - π_(n+5) > -1/2ε` and `|π| < 1/ε`."""
     bound = 0.5 / epsilon
     flags = (pi[2] - pi[1] > -bound) & (pi[-1] - pi[-2] > -bound)
     return flags & (jnp.sum(pi**2) < 1.0 / epsilon**2)
 
 
-def formula(transition: Transition, epsilon: Number, phi: Vector, pi: Vector) -> Vector:
+def formula(transition: Transition, epsilon: Number, phi: Vector, pi: Auxiliary) -> Vector:
     """The lemma's value of the involution's first n coordinates on A: `T(φ, π₁) + ε π_(4..n+3)`."""
     return transition.apply(phi, pi[0]) + epsilon * pi[3 : 3 + transition.dim]
 
 
-def log_auxiliary_ratio(transition: Transition, epsilon: Number, phi: Vector, pi: Vector) -> Scalar:
+def log_auxiliary_ratio(
+    transition: Transition, epsilon: Number, phi: Vector, pi: Auxiliary
+) -> Scalar:
     """`log Y(π')/Y(π)` of the exact involution on A, in closed form.
 
     There π' has `(T - φ)/ε + ν` in place of ν = π_(4..n+3), and each flag's pair (a, b) becomes
@@ -164,8 +167,9 @@ def fit_network(
     """
     shape = width, points.shape[1]
     slope = rng.normal(size=shape) * (rng.random(shape) < 0.6)
-    hidden = np.exp(rng.uniform(-1.0, 2.0, (width, 1))) * slope / (np.std(points, axis=0) + 1e-6)
-    centre = np.asarray(points)[rng.integers(points.shape[0], size=width)]
+    seen = np.asarray(points)
+    hidden = np.exp(rng.uniform(-1.0, 2.0, (width, 1))) * slope / (seen.std(axis=0) + 1e-6)
+    centre = seen[rng.integers(points.shape[0], size=width)]
     bias = -np.sum(hidden * centre, axis=1)
     dtype = points.dtype
     return _least_squares(jnp.asarray(hidden, dtype), jnp.asarray(bias, dtype), points, values)
