@@ -1,0 +1,276 @@
+"""The page: verdict first, then the table, then the figures, then how to repeat the run."""
+
+import json
+import os
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from involutive.errors import InputError, check
+from involutive.report import figures
+from involutive.report.evidence import with_kernel
+from involutive.report.svg import inline
+from involutive.sampling.draws import Draws
+from involutive.sampling.summary import Summary
+
+SHOWN = 6  # quantities in a figure; of more, those with the fewest effective draws
+PAIRED = 4
+UNSEEN = (
+    "What no diagnostic can tell: whether there is a mode that no chain has ever visited. If you "
+    "suspect one, start chains there, or learn again with an initial law that covers it."
+)
+
+
+def write_report(draws: Draws, path: Any, kernel: Any = None, assessment: Any = None) -> Path:
+    """Write the report of `draws`; see `Draws.report`."""
+    check(isinstance(draws, Draws), f"a report is of Draws, got {type(draws).__name__}")
+    path = Path(path)
+    check(
+        path.parent.is_dir(),
+        f"the report's folder must exist, got {path.parent}; make it or choose another",
+    )
+    text = Page(draws if kernel is None else with_kernel(draws, kernel), assessment).html()
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        raise InputError(
+            f"the report must be a file that can be written, got {path} ({error.strerror})"
+        ) from error
+    return path
+
+
+@dataclass
+class Section:
+    """A heading with what stands under it."""
+
+    anchor: str
+    title: str
+    body: str
+
+
+class Page:
+    """One report."""
+
+    def __init__(self, draws: Draws, assessment: Any = None):
+        from involutive.sampling.quantities import quantities
+
+        self.draws, self.assessment = draws, assessment
+        self.summary: Summary = draws.summary()
+        self.evidence = self.summary.evidence
+        found = draws.derived or quantities(draws.target, draws.positions)
+        self.scalars = found.scalars()
+        self.rows = found.scalars() | found.coordinates() | found.shape()
+
+    def html(self) -> str:
+        """The whole file."""
+        sections = [section for section in self._sections() if section is not None]
+        links = "".join(f'<li><a href="#{s.anchor}">{s.title}</a></li>' for s in sections)
+        body = "".join(
+            f'<section id="{s.anchor}" aria-labelledby="{s.anchor}-title">'
+            f'<h2 id="{s.anchor}-title">{s.title}</h2>{s.body}</section>'
+            for s in sections
+        )
+        name = escape(self.draws.target.name)
+        style = files("involutive.report").joinpath("style.css").read_text(encoding="utf-8")
+        return (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            '<link rel="icon" href="data:,">'
+            f"<title>{name}: can these draws be trusted?</title><style>{style}</style></head><body>"
+            '<a class="skip" href="#main">Skip to the verdict</a>'
+            f"<header><h1>Draws of {name}</h1><p class='note'>{self._size()}</p></header>"
+            f'<main id="main" tabindex="-1">{self._verdict()}'
+            f'<nav aria-label="Sections"><ul>{links}</ul></nav>{body}</main>'
+            f"<footer><p>Made by involutive {escape(self._version())}. This file needs no network."
+            "</p></footer></body></html>\n"
+        )
+
+    def _size(self) -> str:
+        chains, count, dim = self.draws.positions.shape
+        return f"{chains} chains of {count:,} draws, {dim} coordinates"
+
+    def _version(self) -> str:
+        return str(self.draws.provenance.get("version", ""))
+
+    def _verdict(self) -> str:
+        good = self.summary.trustworthy
+        head = (
+            "These draws can be trusted, as far as the chains can tell."
+            if good
+            else "Do not trust these draws yet."
+        )
+        items = "".join(
+            f"<li>{escape(f.problem)} <em>Try:</em> {escape(f.remedy)}</li>"
+            for f in self.summary.findings
+        )
+        notes = [self.summary.verdict, self.summary.movement[0].upper() + self.summary.movement[1:]]
+        notes = [note.rstrip(".") + "." for note in notes]
+        return (
+            f'<div class="verdict {"good" if good else "bad"}" role="region" aria-label="Verdict" '
+            f'id="verdict"><p><strong>{head}</strong></p><p>{escape(notes[0])}</p>'
+            f"<ul>{items}</ul><p>{escape(notes[1])}</p><p class='note'>{UNSEEN}</p></div>"
+        )
+
+    def _sections(self) -> list[Section | None]:
+        enough = self.draws.num_samples >= 4
+        return [
+            Section("table", "Figures", self._table()),
+            self._modes(),
+            self._densities(),
+            self._pairs() if len(self.scalars) > 1 else None,
+            self._ranks() if enough else None,
+            self._traces() if enough else None,
+            self._autocorrelation() if enough else None,
+            self._acceptance(),
+            self._moves(),
+            self._learning(),
+            self._assessment(),
+            Section("provenance", "How to repeat this run", self._provenance()),
+        ]
+
+    # ── Sections ────────────────────────────────────────────────────────────────────────────────
+
+    def _table(self) -> str:
+        shown = self.summary._shown()
+        names = {"ess_bulk": "ESS bulk", "ess_tail": "ESS tail", "r_hat": "R-hat", "mcse": "MCSE"}
+        names |= {"nested_r_hat": "nested R-hat"}
+        head = "".join(f'<th scope="col">{escape(names.get(c, c))}</th>' for c in shown.columns)
+        rows = "".join(
+            f'<tr><th scope="row">{escape(str(name))}</th>'
+            + "".join(f"<td>{escape(str(v))}</td>" for v in row)
+            + "</tr>"
+            for name, row in zip(shown.index, shown.to_numpy(), strict=True)
+        )
+        left = len(self.summary.table) - len(shown)
+        more = f"<p class='note'>{left} more quantities have better figures.</p>" if left else ""
+        return (
+            '<div class="wide" tabindex="0" role="region" aria-label="Table of figures">'
+            f'<table><thead><tr><th scope="col">quantity</th>{head}</tr></thead>'
+            f"<tbody>{rows}</tbody></table></div>{more}"
+            "<p class='note'>5% and 95% are the ends of a 90% interval; MCSE is the Monte Carlo "
+            "error of the mean; ESS is rank-normalised; R-hat near 1 means that chains agree.</p>"
+        )
+
+    def _modes(self) -> Section | None:
+        share, exact = self.evidence.share, self.evidence.exact
+        if share is None or exact is None:
+            return None
+        text = f"{self.summary._modes()[0]}."
+        figure = figures.mode_bars(share, exact)
+        return Section("modes", "Modes", _figure(figure, "modes", f"Bars: {text}", text.capitalize()))
+
+    def _densities(self) -> Section:
+        shown = self._worst(self.scalars, SHOWN)
+        caption = "All draws (shaded) and four groups of chains (lines), which should agree."
+        alt = f"Histograms of {', '.join(shown)}"
+        return Section(
+            "density", "Densities", _figure(figures.densities(shown), "density", alt, caption)
+        )
+
+    def _pairs(self) -> Section:
+        shown = self._worst(self.scalars, PAIRED)
+        caption = "Darker means more draws; the square root of the count is shown."
+        alt = f"Joint densities of {', '.join(shown)}"
+        return Section("pairs", "Pairs", _figure(figures.pairs(shown), "pairs", alt, caption))
+
+    def _ranks(self) -> Section:
+        caption = (
+            "One line a chain: how much more of it lies below a rank than of all chains together. "
+            "Lines inside the dashed band agree; a line far outside sits elsewhere."
+        )
+        drawn = figures.ranks(self._worst(self.scalars, PAIRED))
+        return Section("ranks", "Ranks", _figure(drawn, "ranks", "Rank plots of chains", caption))
+
+    def _traces(self) -> Section:
+        drawn = figures.traces(self._worst(self.scalars, PAIRED))
+        caption = "Four chains. A chain that mixes looks like noise; one that rests shows a line."
+        return Section("traces", "Traces", _figure(drawn, "traces", "Paths of chains", caption))
+
+    def _autocorrelation(self) -> Section:
+        drawn = figures.autocorrelations(self._worst(self.rows, SHOWN))
+        caption = "How long a draw is remembered. Zero from lag 1 on means independent draws."
+        body = _figure(drawn, "lags", "Autocorrelation against lag", caption)
+        return Section("lags", "Autocorrelation", body)
+
+    def _acceptance(self) -> Section:
+        from involutive.interop.arviz import ess
+
+        slowest = self.evidence.slowest
+        values = self.rows.get(slowest, self.draws.log_density)
+        sizes = np.array([ess(chain[None]).item() for chain in values]) / self.draws.num_samples
+        drawn = figures.acceptance(
+            self.draws.acceptance_rate.mean(axis=1), np.nan_to_num(sizes), slowest
+        )
+        caption = (
+            "Acceptance says how often a chain moved, not how far: read it beside the effective "
+            "draws per draw of each chain alone."
+        )
+        alt = "Acceptance of each chain beside its effective draws per draw"
+        return Section("acceptance", "Acceptance", _figure(drawn, "acceptance", alt, caption))
+
+    def _moves(self) -> Section | None:
+        found = self.draws.provenance.get("moves")
+        if not found or not found["start"]:
+            return None
+        caption = (
+            f"Some draws φ and where the proposal ({found['what']}) sends them, φ'. Faint arrows "
+            "are likely to be rejected. Long arrows between dense places are what makes chains mix."
+        )
+        body = _figure(figures.arrows(found), "moves", "Arrows from draws to proposals", caption)
+        return Section("moves", "What the proposal does", body)
+
+    def _learning(self) -> Section | None:
+        found = self.draws.provenance.get("learning")
+        if not found:
+            return None
+        text = f"<p>{escape(found['sentence'][0].upper() + found['sentence'][1:])}.</p>"
+        drawn = figures.learning_curves(found.get("history", []))
+        if drawn is None:
+            return Section("learning", "Learning", text)
+        caption = "The parameters were fixed before the first draw was kept."
+        figure = _figure(drawn, "learning", "Held-out loss against training steps", caption)
+        return Section("learning", "Learning", text + figure)
+
+    def _assessment(self) -> Section | None:
+        if self.assessment is None:
+            return None
+        caption = str(self.assessment).replace("\n", "; ")
+        drawn = figures.bound_curve(self.assessment.curve)
+        alt = "Bound on the distance to the posterior against steps"
+        body = _figure(drawn, "bound", alt, caption)
+        return Section("bound", "Distance from the posterior after b steps", body)
+
+    def _provenance(self) -> str:
+        left_out = ("moves", "learning")
+        rows = "".join(
+            f'<tr><th scope="row">{escape(name)}</th><td>{escape(_text(value))}</td></tr>'
+            for name, value in self.draws.provenance.items()
+            if name not in left_out
+        )
+        return f'<div class="wide"><table class="facts"><tbody>{rows}</tbody></table></div>'
+
+    def _worst(self, rows: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
+        """The quantities with the fewest effective draws, in their own order."""
+        sizes = self.evidence.figures["ess_bulk"]
+        finite = [name for name in rows if np.isfinite(rows[name]).all()]
+        worst = sorted(finite, key=lambda name: np.nan_to_num(sizes.get(name, np.inf)))[:count]
+        return {name: rows[name] for name in finite if name in worst}
+
+
+def _figure(figure: Any, name: str, alternative: str, caption: str) -> str:
+    drawing = inline(figure, f"figure-{name}", alternative)
+    return (
+        f'<figure><div class="wide drawing" tabindex="0" role="group" '
+        f'aria-label="{escape(alternative, quote=True)}">{drawing}</div>'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,0 +1,61 @@
+"""Matplotlib figures as SVG inside the page: no file, no font, no request; black follows the page.
+
+Text stays text (it can be searched and read aloud), many-point layers are embedded pictures.
+"""
+
+import io
+import re
+from html import escape
+from typing import Any
+
+ACCENT, SECOND = "#2a78c8", "#c8502a"
+INK = "#000000"
+_HEAD = re.compile(r"^.*?(?=<svg )", re.DOTALL)
+_DATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
+_SIZE = re.compile(r'(<svg [^>]*?)width="([\d.]+)pt" height="([\d.]+)pt"([^>]*>)')
+
+
+def panels(rows: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Any, Any]:
+    """Return a figure without background and its axes `(rows, columns)`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained", facecolor="none")
+    axes = figure.subplots(rows, columns, squeeze=False, **options)
+    for axis in axes.flat:
+        axis.set_facecolor("none")
+        axis.tick_params(labelsize=8)
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+    return figure, axes
+
+
+def shades() -> Any:
+    """From nothing to the accent colour: visible on light and on dark paper."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+
+    red, green, blue = to_rgb(ACCENT)
+    return LinearSegmentedColormap.from_list(
+        "ink", [(red, green, blue, 0.0), (red, green, blue, 1.0)]
+    )
+
+
+def inline(figure: Any, name: str, alternative: str) -> str:
+    """Return a figure as an `<svg>` element that says what it shows."""
+    import matplotlib
+
+    page = io.StringIO()
+    options = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": name,  # the same ids in every report, different ones in every figure
+        "font.family": "sans-serif",
+        "font.size": 9,
+    }
+    with matplotlib.rc_context(options):
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(page, format="svg", transparent=True, metadata=nothing, dpi=110)
+    text = _DATA.sub("", _HEAD.sub("", page.getvalue()))
+    label = f'role="img" aria-label="{escape(alternative, quote=True)}" class="figure" '
+    text = _SIZE.sub(r"\1" + label + r'style="max-width:\2pt"\4', text, count=1)
+    text = text.replace('id="', f'id="{name}-').replace('"#', f'"#{name}-')
+    text = text.replace("url(#", f"url(#{name}-")
+    return text.replace(INK, "currentColor")
