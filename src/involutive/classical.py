@@ -1,8 +1,8 @@
 """The classical samplers as involutions in the same kernel.
 
-    random walk   (φ, π) ↦ (φ + s π, -π)
-    HMC           leapfrog for L steps, then flip the momentum
-    A-NICE-MC     a sign bit in π chooses f or its inverse, and is flipped
+random walk   (φ, π) ↦ (φ + s π, -π)
+HMC           leapfrog for L steps, then flip the momentum
+A-NICE-MC     a sign bit in π chooses f or its inverse, and is flipped
 """
 
 from typing import Any
@@ -31,11 +31,7 @@ class RandomWalk(AbstractInvolution):
 
     def __init__(self, scale: Any, dim: int):
         self.scale, self.dim = jnp.asarray(scale, float), check_count("dim", dim)
-        check(
-            self.scale.shape in ((), (dim,), (dim, dim)),
-            f"scale must be a number, a vector of {dim} or a {dim} x {dim} matrix, "
-            f"got shape {self.scale.shape}",
-        )
+        _check_scale(self.scale, dim)
 
     @property
     def size(self) -> int:
@@ -124,9 +120,15 @@ def _preserves(f: AbstractBijection) -> bool:
     return all(isinstance(part, AdditiveCoupling) for part in parts)
 
 
-def random_walk(
-    target: Target, scale: Any, initial: AbstractDistribution | None = None
-) -> Kernel:
+def _check_scale(scale: Array, dim: int) -> None:
+    check(
+        scale.shape in ((), (dim,), (dim, dim)),
+        f"scale must be a number, a vector of {dim} or a {dim} x {dim} matrix, "
+        f"got shape {scale.shape}",
+    )
+
+
+def random_walk(target: Target, scale: Any, initial: AbstractDistribution | None = None) -> Kernel:
     """Gaussian random walk Metropolis with the given scale (number, vector or matrix)."""
     return Kernel(target, RandomWalk(scale, target.dim), standard_normal(target.dim), initial)
 
@@ -141,6 +143,7 @@ def hmc(
     """Hamiltonian Monte Carlo; `scale` preconditions (a vector of sds, or a Cholesky factor)."""
     scale = jnp.ones(target.dim) if scale is None else jnp.asarray(scale, float)
     check_count("num_steps", num_steps)
+    _check_scale(scale, target.dim)
     flow = Leapfrog(target, jnp.asarray(step_size, float), scale, num_steps)
     return Kernel(target, flow, standard_normal(target.dim), initial)
 
