@@ -163,7 +163,9 @@ class Page:
             return None
         text = f"{self.summary._modes()[0]}."
         figure = figures.mode_bars(share, exact)
-        return Section("modes", "Modes", _figure(figure, "modes", f"Bars: {text}", text.capitalize()))
+        return Section(
+            "modes", "Modes", _figure(figure, "modes", f"Bars: {text}", text.capitalize())
+        )
 
     def _densities(self) -> Section:
         shown = self._worst(self.scalars, SHOWN)

@@ -1,0 +1,322 @@
+"""The command `involutive`: parse, call, print; no science.
+
+Exit codes: 0 done; 2 for what the user can fix, with one line that says what; 130 after Ctrl-C.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from involutive._version import __version__
+from involutive.commands import machine
+from involutive.commands.options import (
+    Coordinator,
+    Distributed,
+    Folder,
+    Json,
+    Process,
+    Processes,
+    Quiet,
+    Seed,
+    Small,
+    Source,
+)
+from involutive.commands.speech import Speech, complain, summary_record
+from involutive.errors import InputError, check
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="involutive",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Learned MCMC with proposals that are their own inverse: exact whatever was learned.\n\n"
+    "Try `involutive demo` first.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        print(f"involutive {__version__}")  # noqa: T201
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Folder = Path(),
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Learn six separated modes from nothing, sample them, and write report.html.
+
+    HMC runs beside it, and demo.png shows both. Example: `involutive demo --out /tmp`
+    """
+    machine.prepare()
+    from involutive.commands.demo import run_demo
+
+    _check_folder(out)
+    began = time.perf_counter()
+    speech = Speech(quiet, json)
+    found = run_demo(seed, out, speech)
+    seconds = time.perf_counter() - began
+    speech.say(f"done in {seconds:.0f} s")
+    speech.result(found | {"seconds": seconds})
+
+
+@app.command()
+def learn(
+    source: Source,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The proposal to write.")] = Path(
+        "proposal.inv"
+    ),
+    seconds: Annotated[
+        float | None, typer.Option(help="Learn for about this long; by default until it is good.")
+    ] = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    num_processes: Processes = None,
+    process_id: Process = None,
+) -> None:
+    """Learn a proposal for your own density and save it.
+
+    Examples: `involutive learn posterior.py:target -o proposal.inv`,
+    `involutive learn model.py:model --seconds 30`
+    """
+    _set_up(distributed, coordinator, num_processes, process_id)
+    from involutive.commands.source import read_target
+    from involutive.storage import save
+    from involutive.training.learn import learn as learn_kernel
+
+    _check_folder(out.parent)
+    speech = Speech(quiet, json)
+    target = read_target(source)
+    found = {"target": target.name, "dim": target.dim, "proposal": str(out)}
+    if machine.first_process():  # it takes one process; the others wait for its file
+        kernel = learn_kernel(target, key=seed, budget=seconds, progress=speech.progress)
+        save(out, kernel)
+        outcome = kernel.outcome
+        speech.say(f"{target.name}: {outcome}")
+        speech.say(f"wrote {out}; now: involutive sample {source} {out} -o draws.nc")
+        kept = {name: value for name, value in vars(outcome).items() if name != "history"}
+        speech.result(found | kept)
+    machine.wait_for_all("learned")
+
+
+@app.command()
+def sample(
+    source: Source,
+    proposal: Annotated[Path, typer.Argument(help="What `involutive learn` wrote.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The draws to write, NetCDF.")] = Path(
+        "draws.nc"
+    ),
+    chains: Annotated[int, typer.Option(help="How many chains.")] = 64,
+    samples: Annotated[int, typer.Option(help="Draws kept of each chain.")] = 1000,
+    warmup: Annotated[
+        int | None, typer.Option(help="Steps thrown away first; by default what was learned.")
+    ] = None,
+    thin: Annotated[int, typer.Option(help="Steps a kept draw.")] = 1,
+    ess: Annotated[
+        float | None, typer.Option(help="Stop once every quantity has this many effective draws.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Save the run in this folder as it goes.")
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Continue the run in --checkpoint (by default OUT.checkpoint)."
+        ),
+    ] = False,
+    seed: Seed = 1,
+    quiet: Quiet = False,
+    json: Json = False,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    num_processes: Processes = None,
+    process_id: Process = None,
+) -> None:
+    """Sample your density with a learned proposal.
+
+    Examples: `involutive sample posterior.py:target proposal.inv -o draws.nc`, and for a long run
+    that may be stopped and continued, the same with `--resume` every time.
+    """
+    _set_up(distributed, coordinator, num_processes, process_id)
+    from involutive.commands.sampling import Plan, draw
+
+    _check_folder(out.parent)
+    if checkpoint is None and (resume or distributed):
+        checkpoint = out.with_name(out.name + ".checkpoint")
+    plan = Plan(seed, chains, samples, warmup, thin, ess, checkpoint, resume)
+    speech = Speech(quiet, json)
+    found = draw(source, proposal, out, plan, speech)
+    if found and found["interrupted"]:
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+def report(
+    draws: Annotated[Path, typer.Argument(help="What `involutive sample` wrote.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page to write; by default DRAWS.html.")
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+    seed: Seed = 0,
+) -> None:
+    """Write one HTML page that says whether draws can be trusted, and why.
+
+    Example: `involutive report draws.nc -o report.html`
+    """
+    del seed  # taken everywhere; a report draws nothing
+    machine.prepare()
+    from involutive.interop.arviz import read_draws
+
+    speech = Speech(quiet, json)
+    found = read_draws(draws)
+    path = found.report(out or draws.with_suffix(".html"))
+    summary = found.summary()
+    speech.say(summary.verdict)
+    speech.say(f"wrote {path}")
+    speech.result({"report": str(path)} | summary_record(summary))
+
+
+@app.command()
+def experiment(
+    name: Annotated[str | None, typer.Argument(help="One of --list, or all.")] = None,
+    show: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
+    quick: Small = False,
+    out: Folder = Path("results"),
+    seed: Annotated[int | None, typer.Option(help="In place of the experiment's own.")] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Run one of the paper's figures or a study beyond it.
+
+    Examples: `involutive experiment --list`, `involutive experiment proposals --quick`
+    """
+    machine.prepare()
+    from involutive.experiments import list_experiments, run_experiment
+
+    speech, known = Speech(quiet, json), list_experiments()
+    if show:
+        width = max(map(len, known))
+        speech.say("\n".join(f"{key:{width}}  {title}" for key, title in known.items()))
+        speech.result({"experiments": known})
+        return
+    check(
+        name == "all" or name in known,
+        f"experiment must be one of {', '.join(known)} or all, got {name or 'none'}; --list "
+        "says what they show",
+    )
+    records = {}
+    for each in known if name == "all" else [name]:
+        found = run_experiment(each, quick=quick, out=out, seed=seed, progress=speech.progress)
+        held = [f"  {'holds' if ok else 'FAILS'}: {claim}" for claim, ok in found.claims.items()]
+        speech.say("\n".join([f"# {known[each]}", "", found.markdown, *held]))
+        speech.say(f"wrote {found.folder} in {found.seconds:.0f} s\n")
+        records[each] = {"rows": found.rows, "claims": found.claims, "folder": str(found.folder)}
+    speech.result({"experiments": records})
+
+
+@app.command()
+def bench(
+    quick: Small = False,
+    out: Folder = Path("results/bench"),
+    targets: Annotated[
+        str | None, typer.Option(help="Names with commas between; by default all.")
+    ] = None,
+    peers: Annotated[
+        str | None, typer.Option(help="Names with commas between; by default all.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="The most a run may take.")] = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Measure this library and its peers side by side, in one run.
+
+    Examples: `involutive bench --quick`, `involutive bench --targets mog6 --peers involutive,nuts`
+    """
+    machine.prepare()
+    from involutive.bench import run as run_bench
+
+    speech = Speech(quiet, json)
+    found = run_bench(quick, out, _names(targets), _names(peers), seed, speech.say, seconds)
+    speech.say(found.markdown)
+    speech.say(f"wrote {found.folder}")
+    speech.result({"header": found.header, "rows": found.rows, "folder": str(found.folder)})
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _set_up(
+    distributed: bool, coordinator: str | None, processes: int | None, process: int | None
+) -> None:
+    """Set JAX up, in a cluster if asked to or if the flags name one."""
+    machine.prepare()
+    if distributed:
+        machine.join_cluster(coordinator, processes, process)
+        return
+    check(
+        coordinator is None or "JAX_COORDINATOR_ADDRESS" in os.environ,
+        "--coordinator is of use with --distributed only; add it",
+    )
+
+
+def _check_folder(folder: Path) -> None:
+    check(
+        folder.is_dir() and os.access(folder, os.W_OK),
+        f"--out must be in a folder that exists and can be written, got {folder}",
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command and exit; a user's mistake is one line and exit code 2."""
+    sys.exit(run(argv))
+
+
+def run(argv: list[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    try:
+        code = app(args=argv, prog_name="involutive", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except InputError as error:
+        complain(error)
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        complain("interrupted")
+        return INTERRUPTED
+    except typer.Exit as stop:
+        return stop.exit_code
+    except OSError as error:
+        if error.filename is None:
+            raise
+        complain(f"{error.filename}: {error.strerror}; check the path and its rights")
+        return 2
+    except Exception as error:
+        message = getattr(error, "format_message", None)  # an option or argument that is wrong
+        if message is None:
+            raise
+        if not message():  # the help was printed because nothing was asked for
+            return 2
+        complain(f"{message()} See involutive --help")
+        return 2
+
+
+if __name__ == "__main__":
+    main()

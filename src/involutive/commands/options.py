@@ -1,0 +1,33 @@
+"""Options that several commands share, each said once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same draws.", min=0)]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE.py:NAME",
+        help="A Python file, which is executed, and a name in it: a Target, a log density with "
+        "DIM beside it, a NumPyro model or a PyMC model.",
+    ),
+]
+Folder = Annotated[Path, typer.Option("--out", "-o", help="The folder to write into.")]
+Small = Annotated[bool, typer.Option("--quick", help="A small version, to see that it works.")]
+Distributed = Annotated[
+    bool, typer.Option("--distributed", help="One of several processes; SLURM and MPI are known.")
+]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", envvar="JAX_COORDINATOR_ADDRESS", help="Of process 0."),
+]
+Processes = Annotated[
+    int | None, typer.Option("--num-processes", envvar="JAX_NUM_PROCESSES", help="In all.")
+]
+Process = Annotated[
+    int | None, typer.Option("--process-id", envvar="JAX_PROCESS_ID", help="Of this one, from 0.")
+]
