@@ -24,7 +24,7 @@ from involutive import targets
 from involutive.architectures import state_scaling, swap_network
 from involutive.auxiliary import standard_normal
 from involutive.bijections import mlp
-from involutive.experiments.drawing import panels, style
+from involutive.experiments.drawing import log_axis, panels, style
 from involutive.experiments.measures import mixing
 from involutive.experiments.proposals import exact
 from involutive.involutions import Conjugate
@@ -87,7 +87,7 @@ def _study(target: Target, config: Config) -> dict[str, np.ndarray]:
     by_width = [found[w, config.aux_dim] for w in config.widths]
     by_aux = [found[config.width, a] for a in config.aux_dims]
     mixtures = [
-        _figures(_train_mixture(target, rows, k, key_mixture), start, config)
+        _figures(_train_mixture(target, rows, k, jr.fold_in(key_mixture, k)), start, config)
         for k in config.components
     ]
     # the held-out start is row 0; every later row follows a chunk of updates
@@ -168,18 +168,19 @@ def claims(data: Any) -> dict[str, bool]:
 
 
 def draw(data: Any) -> dict[str, Any]:
-    """ESS per draw against width, auxiliary dimension, components and seconds of training."""
+    """ESS per draw against width, auxiliary dimension, components and updates."""
     figure, axes = panels(1, 4, (12.0, 3.6), sharey=True)
     for t, target in enumerate(data["targets"]):
         for axis, (key, sizes, family, name) in zip(axes[0], VARIED, strict=False):
             axis.plot(data[sizes], data[key][t][:, 0], label=f"{target}, ESS", **style(2 * t))
             look = style(2 * t + 1, linewidth=0.8)
             axis.plot(data[sizes], data[key][t][:, 1], label=f"{target}, acceptance", **look)
-            axis.set(xscale="log", xlabel=f"{name}\n({family})")
+            log_axis(axis, data[sizes])
+            axis.set_xlabel(f"{name}\n({family})")
         last, history = axes[0, 3], data["history"][t]
-        last.plot(history[:, 1], history[:, 2], **style(2 * t))
-        last.plot(history[:, 1], history[:, 3], **style(2 * t + 1, linewidth=0.8))
-        last.set(xscale="log", xlabel="seconds of training\n(swap network, lag-one ESS)")
+        last.plot(history[:, 0], history[:, 2], **style(2 * t))
+        last.plot(history[:, 0], history[:, 3], **style(2 * t + 1, linewidth=0.8))
+        last.set_xlabel("updates\n(swap network, lag-one ESS)")
     axes[0, 0].set(ylabel="ESS per draw, acceptance", ylim=(-0.03, 1.03))
     handles = axes[0, 0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside upper center", ncols=4)

@@ -37,3 +37,10 @@ def density_image(axes: Any, points: np.ndarray, extent: float, bins: int = 60) 
     axes.imshow(np.sqrt(counts.T), origin="lower", extent=box, cmap=SHADES, interpolation="nearest")
     axes.set_xticks([])
     axes.set_yticks([])
+
+
+def log_axis(axes: Any, values: np.ndarray) -> None:
+    """A logarithmic horizontal axis with a tick at every value."""
+    axes.set_xscale("log")
+    axes.set_xticks(values, labels=[f"{value:g}" for value in values])
+    axes.minorticks_off()

@@ -181,7 +181,7 @@ def draw_saved(folder: str | Path) -> list[Path]:
 def markdown_table(rows: Rows) -> str:
     """Render rows as a Markdown table, numbers with four significant digits."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    lines = ["| " + " | ".join(map(_cell, columns)) + " |", "|" + " --- |" * len(columns)]
     lines += ["| " + " | ".join(_cell(row.get(c, "")) for c in columns) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
@@ -234,4 +234,5 @@ def _write_json(path: Path, value: Any) -> None:
 def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|")

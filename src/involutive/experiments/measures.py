@@ -41,3 +41,8 @@ def mixing(draws: Draws) -> dict[str, Any]:
         "modes visited, fewest of a chain": int(min(len(set(row.tolist())) for row in labels)),
         "mode weights off by": float(mode_weights(draws).total_variation),
     }
+
+
+def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over the last axis and its standard error."""
+    return values.mean(-1), values.std(-1, ddof=1) / np.sqrt(values.shape[-1])

@@ -52,7 +52,8 @@ class Config:
 
 def run(config: Config) -> dict[str, Any]:
     """Return proposal densities, distances to the target, autocorrelations and figures."""
-    key_data, key_learn, key_start, key_run, key_propose = jr.split(jr.key(config.seed), 5)
+    keys = jr.split(jr.key(config.seed), 6)
+    key_data, key_learn, key_start, key_run, key_propose, key_truth = keys
     target = targets.mog2_1d()
     kernels = (
         random_walk(target, config.wide),
@@ -62,7 +63,7 @@ def run(config: Config) -> dict[str, Any]:
     )
     start = exact(target, key_start, config.chains)
     states = np.linspace(-1.0, 1.0, config.states)
-    truth = np.sort(exact(target, key_data, config.proposals)[:, 0])
+    truth = np.sort(exact(target, key_truth, config.proposals)[:, 0])
     edges = np.linspace(-EDGE, EDGE, 151)
     heights, distances, curves, figures = [], [], [], []
     for i, kernel in enumerate(kernels):
