@@ -37,7 +37,8 @@ def plain(monkeypatch):
 
     def learn(target, *, key, budget=None):
         del key
-        return inv.hmc(target, budget, 8)
+        step_size, num_steps = budget
+        return inv.hmc(target, step_size, num_steps)
 
     monkeypatch.setattr(inv, "learn", learn)
 
@@ -92,18 +93,18 @@ def check_schools(rows, kinds):
 
 
 def test_gp_reference_agrees_with_its_model(plain):
-    check_gp(example("gp_regression").main(budget=0.25, num_samples=1000))
+    check_gp(example("gp_regression").main(budget=(0.25, 4), num_samples=1000))
 
 
 def test_supports_reference_agrees_with_its_model(plain):
-    check_supports(example("supports").main(budget=0.15, num_samples=500))
+    check_supports(example("supports").main(budget=(0.05, 6), num_samples=800))
 
 
 def test_eight_schools_reference_agrees_with_its_model(plain):
     module = example("eight_schools")
     rows = {
         "exact": module.exact(),
-        "non-centred": module.figures(module.non_centred, 0.3, 1000),
+        "non-centred": module.figures(module.non_centred, (0.3, 4), 600),
     }
     check_schools(rows, ["non-centred"])
 

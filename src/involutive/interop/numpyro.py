@@ -1,6 +1,7 @@
 """NumPyro models as targets, and a NumPyro kernel that learns its proposal during warm-up."""
 
 import hashlib
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -198,7 +199,13 @@ class InvolutiveKernel(MCMCKernel):
 
         share = max(self._num_warmup, 1) / USUAL_WARMUP
         budget = Budget(evaluations=share * USUAL_EVALUATIONS)
-        return learn(goal, key=key, budget=budget, progress=self._progress)
+        learned = learn(goal, key=key, budget=budget, progress=self._progress)
+        if not learned.outcome.converged:
+            warnings.warn(
+                f"the learned proposal does not mix: {learned.outcome.advice} (num_warmup)",
+                stacklevel=2,
+            )
+        return learned
 
 
 def _place(learned: _Learned, rng_key: Any, params: Any) -> InvolutiveState:
