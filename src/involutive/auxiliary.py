@@ -92,6 +92,14 @@ class GaussianMixture(AbstractDistribution):
             tuple(jnp.concatenate(pair) for pair in (logits, *pairs)),
         )
 
+    def inflated(self, factor: float) -> "GaussianMixture":
+        """Return the mixture with every covariance multiplied by `factor`."""
+        return eqx.tree_at(
+            lambda law: (law.log_diagonal, law.lower),
+            self,
+            (self.log_diagonal - 0.5 * jnp.log(factor), self.lower / jnp.sqrt(factor)),
+        )
+
     def pruned(self, least: float = 1e-6) -> "GaussianMixture":
         """Return the mixture without the components whose weight is below `least`."""
         alive = np.asarray(jax.nn.softmax(self.logits) >= least)

@@ -5,7 +5,7 @@
 3. Run many chains with that proposal and a local move. The kernel is exact, so the chains repair
    the weights of the modes. Their states become the training draws of the next round.
 4. Stop when the effective draws per draw and the spread of the draws no longer change.
-5. Compose proposal and local move, and measure the result on chains started apart from X.
+5. Compose proposal and local move, and measure the result on chains started apart.
 
 Everything learned is fixed before the first draw is kept.
 """
@@ -31,11 +31,13 @@ from involutive.sampling.progress import Progress
 from involutive.targets import Target
 from involutive.training.budget import Budget, Meter, as_budget
 from involutive.training.learned import Learned, Outcome, compose
+from involutive.training.likelihood import proposal_law
 from involutive.training.local import gradients_useful, local_move
 from involutive.training.loop import check_samples
 from involutive.training.recipe import (
     Recipe,
     Trained,
+    best_covered,
     covered,
     independence_figures,
     train_proposal,
@@ -279,17 +281,15 @@ class Learner:
         """Compose with a local move; measure on chains started apart; say what was reached."""
         key_local, key_cover, key_pilot = jr.split(key, 3)
         points = jnp.asarray(draws)
-        law = trained.kernel.auxiliary
-        if isinstance(law, GaussianMixture):
-            kernel = eqx.tree_at(lambda k: k.auxiliary, trained.kernel, law.pruned())
-            trained = replace(trained, kernel=covered(kernel, key_cover))
+        trained = best_covered(_pruned(trained), points[-20_000:], key_cover)
         gradients = trained.ess < 0.5 and gradients_useful(self.target, points)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
         kernel = compose(trained.kernel, local, trained.ess, cheap=not gradients)
         warmup = int(np.clip(np.ceil(20 / max(trained.ess, 1e-3)), 20, 200))
-        trace = self._run(kernel, None, warmup + PILOT_DRAWS, key_pilot)
+        start = proposal_law(trained.kernel)
+        trace = self._run(kernel, start, warmup + PILOT_DRAWS, key_pilot)
         outcome = self._judge(trace, warmup, trained, rounds)
-        return Learned(self.target, self.law, kernel, warmup, outcome)
+        return Learned(self.target, self.law, start, kernel, warmup, outcome)
 
     def _judge(self, trace: Any, warmup: int, trained: Trained, rounds: int) -> Outcome:
         from involutive.interop.arviz import ess, rhat
@@ -314,10 +314,17 @@ class Learner:
         )
 
 
+def _pruned(trained: Trained) -> Trained:
+    law = trained.kernel.auxiliary
+    if not isinstance(law, GaussianMixture):
+        return trained
+    return replace(trained, kernel=eqx.tree_at(lambda k: k.auxiliary, trained.kernel, law.pruned()))
+
+
 def _cost(kernel: AbstractKernel) -> int:
     """Density evaluations a step, a gradient counted as three."""
     parts = getattr(kernel, "kernels", (kernel,))
-    leaps = [getattr(part.involution, "num_steps", 0) for part in parts]
+    leaps = [getattr(getattr(part, "involution", None), "num_steps", 0) for part in parts]
     return sum(1 + 3 * (steps + 1) if steps else 1 for steps in leaps)
 
 

@@ -20,7 +20,7 @@ class Outcome:
     Attributes:
         acceptance: of the kernel in stationarity, in the pilot run.
         ess_per_draw: least over coordinates and |x|², in the pilot run.
-        r_hat: largest over coordinates and |x|², over chains started apart from X.
+        r_hat: largest over coordinates and |x|², over chains started apart.
         rounds: refreshes of the training draws.
         evaluations: density evaluations, a gradient counted as three.
         seconds: wall time.
@@ -52,6 +52,8 @@ class Learned(AbstractKernel):
     """A learned global proposal composed with a local move; fixed from here on.
 
     Attributes:
+        initial: the law X that learning started from.
+        start: the law of the learned proposal, which chains start from.
         kernel: the composition that is sampled with.
         warmup: steps to throw away before the first draw, unless `sample` is told otherwise.
         outcome: what learning reached.
@@ -59,6 +61,7 @@ class Learned(AbstractKernel):
 
     target: Target
     initial: AbstractDistribution | None
+    start: AbstractDistribution
     kernel: AbstractKernel
     warmup: int = eqx.field(static=True)
     outcome: Outcome = eqx.field(static=True)

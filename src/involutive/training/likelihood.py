@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import optax
-from flowjax.distributions import StandardNormal
+from flowjax.bijections import Invert
+from flowjax.distributions import StandardNormal, Transformed
 from jaxtyping import Array, Float, Key
 
 from involutive.errors import InputError
@@ -46,6 +47,11 @@ def proposal_log_density(kernel: Kernel, x: Float[Array, " dim"]) -> Scalar:
 def proposal_draw(kernel: Kernel, key: Key[Array, ""]) -> Float[Array, " dim"]:
     """One draw of a function block's proposal, `g⁻¹(π)` with π ~ Y."""
     return _function_block(kernel).g.inverse(kernel.auxiliary.sample(key))
+
+
+def proposal_law(kernel: Kernel) -> Transformed:
+    """The law q of a function block's proposal."""
+    return Transformed(kernel.auxiliary, Invert(_function_block(kernel).g))
 
 
 def log_weight(kernel: Kernel, x: Float[Array, " dim"]) -> Scalar:

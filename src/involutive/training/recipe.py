@@ -179,7 +179,7 @@ def _grow_mixture(
     for count in counts:
         law = fit_mixture(white, count, jr.fold_in(key, count)).law()
         kernel = Kernel(target, FunctionBlock(g), law, initial)
-        figures = independence_figures(kernel, held, key)
+        figures = independence_figures(kernel, held, jr.fold_in(key, 0))
         row = {"stage": f"mixture of {count}", **figures}
         history = [*(best.history if best else []), row]
         if best is None or figures["ess"] > 1.02 * best.ess:
@@ -304,11 +304,14 @@ def independence_figures(
     that an average acceptance hides.
     """
     at_x, at_y = (np.asarray(w, np.float64) for w in _log_weights(kernel, held[:most], key))
-    at_y = np.where(np.isnan(at_y), -np.inf, at_y)
-    usable = np.isfinite(at_x)
+    at_y = np.sort(np.where(np.isnan(at_y), -np.inf, at_y)[:2000])
+    at_x = at_x[np.isfinite(at_x)]
+    # E_y min(1, w(y)/w(x)): the draws above w(x) count one each, those below by their ratio
+    above = np.searchsorted(at_y, at_x)
+    sums = np.logaddexp.accumulate(np.concatenate([[-np.inf], at_y]))[above]
     with np.errstate(over="ignore", invalid="ignore"):
-        gain = np.exp(np.minimum(at_y[None, :] - at_x[usable][:, None], 0.0))
-    leave = np.clip(gain.mean(axis=1), 1e-6, 1.0)
+        leave = (at_y.size - above + np.exp(np.minimum(sums - at_x, 50.0))) / at_y.size
+    leave = np.clip(np.nan_to_num(leave), 1e-6, 1.0)
     ess = 1.0 / np.mean((2.0 - leave) / leave) if leave.size else 0.0
     return {"acceptance": float(leave.mean()) if leave.size else 0.0, "ess": float(ess)}
 
@@ -331,16 +334,36 @@ def _latent_spread(kernel: Kernel, key: Array) -> tuple[Array, Array]:
     return jnp.mean(points, axis=0), covariance
 
 
-def covered(kernel: Kernel, key: Key[Array, ""], share: float = 0.003) -> Kernel:
-    """Add to the auxiliary law one wide component that covers X and the proposal's own tails.
+def covered(kernel: Kernel, key: Key[Array, ""], tails: float = 0.0) -> Kernel:
+    """Add to the auxiliary law what keeps chains from being stuck where q is too light.
 
-    Far out, a light-tailed q falls faster than p, and a chain that starts there would never leave:
-    its w = p/q is too large. With a wide component w is small there, and the first proposals from X
-    are accepted at once. It costs `share` of the proposals.
+    Far out, a light-tailed q falls faster than p; there w = p/q is large and a chain would hardly
+    leave. One wide component covers X, so that the first proposals from there are accepted at once;
+    it costs 0.3 % of the proposals. A share `tails` goes to the mixture itself with three times its
+    covariances.
     """
     law = kernel.auxiliary
-    if not isinstance(law, GaussianMixture) or kernel.initial is None:
+    if not isinstance(law, GaussianMixture):
         return kernel
-    mean, covariance = _latent_spread(kernel, key)
-    wide = GaussianMixture(jnp.ones(1), mean[None], covariance[None])
-    return eqx.tree_at(lambda k: k.auxiliary, kernel, law.joined(wide, share))
+    if tails > 0:
+        law = law.joined(law.inflated(3.0), tails)
+    if kernel.initial is not None:
+        mean, covariance = _latent_spread(kernel, key)
+        law = law.joined(GaussianMixture(jnp.ones(1), mean[None], covariance[None]), 0.003)
+    return eqx.tree_at(lambda k: k.auxiliary, kernel, law)
+
+
+def best_covered(trained: Trained, draws: Array, key: Key[Array, ""]) -> Trained:
+    """Choose how much of the proposals goes to the tails by effective draws per draw.
+
+    Judged on all draws at once: states so rare that one in thousands meets them can hold a chain
+    for thousands of steps.
+    """
+    best: Trained | None = None
+    for tails in (0.0, 0.02, 0.06, 0.15):
+        kernel = covered(trained.kernel, key, tails)
+        figures = independence_figures(kernel, draws, key, most=20_000)
+        if best is None or figures["ess"] > best.ess:
+            best = replace(trained, kernel=kernel, **figures)
+    assert best is not None
+    return best

@@ -75,10 +75,10 @@ def _slope(target: Target, x: Array) -> Array:
 def _ascend(target: Target, x: Array) -> Array:
     optimiser = optax.rprop(0.1, min_step_size=1e-9, max_step_size=1e3)
 
-    def up(_: Any, carry: tuple[Array, Any, Array, Array]) -> Any:
+    def up(_: Any, carry: Any) -> Any:
         x, memory, best, height = carry
         updates, memory = optimiser.update(-_slope(target, x), memory, x)
-        x = x + updates
+        x = optax.apply_updates(x, updates)
         value = evaluate(target, x)
         higher = value > height
         return x, memory, jnp.where(higher, x, best), jnp.where(higher, value, height)
@@ -135,7 +135,7 @@ def anneal(
         size = min(size, 3.0)
         if float(state.tempering_param) >= 1.0:
             break
-    return state.particles, evaluations
+    return jnp.asarray(state.particles), evaluations
 
 
 def _smc_step(target: Target, law: AbstractDistribution, gradients: bool) -> Any:
