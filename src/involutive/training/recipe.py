@@ -234,8 +234,9 @@ def _tune(trained: Trained, work: Work, key: Key[Array, ""]) -> Trained:
     recipe, steps = work.recipe, work.recipe.tune_steps
     rate = recipe.flow_rate / 2 if _has_couplings(trained.kernel) else recipe.learning_rate
     objective = LogVariance(_optimiser(rate, steps), recipe.batch)
+    key_figures = jr.fold_in(key, 1)
     fitted = work.fit(trained.kernel, objective, key, steps, "tuning")
-    figures = independence_figures(fitted.kernel, work.held, key)
+    figures = independence_figures(fitted.kernel, work.held, key_figures)
     history = [*trained.history, *_rows("log-variance", fitted.history, figures)]
     done = int(fitted.history[-1]["step"])
     spent = trained.evaluations + done * recipe.batch + 2 * len(work.held) * len(fitted.history)
@@ -257,8 +258,9 @@ def _with_couplings(
     else:
         kernel = _new_couplings(kernel, jnp.asarray(work.samples), key_new, recipe)
     objective = Likelihood(_optimiser(recipe.flow_rate, steps), recipe.batch)
+    key_figures = jr.fold_in(key_fit, 1)
     fitted = work.fit(kernel, objective, key_fit, steps, "couplings")
-    figures = independence_figures(fitted.kernel, work.held, key_fit)
+    figures = independence_figures(fitted.kernel, work.held, key_figures)
     rows = [*trained.history, *_rows("likelihood", fitted.history, figures)]
     flow = Trained(fitted.kernel, figures["acceptance"], figures["ess"], rows, trained.evaluations)
     return _tune(flow, work, key_tune)
