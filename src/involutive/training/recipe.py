@@ -363,8 +363,9 @@ def best_covered(trained: Trained, draws: Array, key: Key[Array, ""]) -> Trained
     """
     best: Trained | None = None
     for tails in (0.0, 0.02, 0.06, 0.15):
-        kernel = covered(trained.kernel, key, tails)
-        figures = independence_figures(kernel, draws, key, most=20_000)
+        # the same random numbers for every share, so that only the share differs
+        kernel = covered(trained.kernel, jr.fold_in(key, 0), tails)
+        figures = independence_figures(kernel, draws, jr.fold_in(key, 1), most=20_000)
         if best is None or figures["ess"] > best.ess:
             best = replace(trained, kernel=kernel, **figures)
     assert best is not None
