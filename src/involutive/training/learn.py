@@ -30,7 +30,7 @@ from involutive.sampling.chains import Chains
 from involutive.sampling.progress import Progress
 from involutive.targets import Target
 from involutive.training.budget import Budget, Meter, as_budget
-from involutive.training.learned import Learned, Outcome, compose
+from involutive.training.learned import Learned, Outcome, compose, local_chances
 from involutive.training.likelihood import proposal_law
 from involutive.training.local import gradients_useful, local_move
 from involutive.training.loop import check_samples
@@ -45,7 +45,7 @@ from involutive.training.recipe import (
 from involutive.training.start import anneal, climb, climb_evaluations, finite_draws
 
 WIDE = 3.0  # sd of the default initial law
-PILOT_CHAINS, PILOT_DRAWS = 64, 200
+PILOT_CHAINS, PILOT_DRAWS = 64, 1000
 
 
 @dataclass(frozen=True)
@@ -284,12 +284,20 @@ class Learner:
         trained = best_covered(_pruned(trained), points[-20_000:], key_cover)
         gradients = trained.ess < 0.5 and gradients_useful(self.target, points)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
-        kernel = compose(trained.kernel, local, trained.ess, cheap=not gradients)
         warmup = int(np.clip(np.ceil(20 / max(trained.ess, 1e-3)), 20, 200))
         start = proposal_law(trained.kernel)
-        trace = self._run(kernel, start, warmup + PILOT_DRAWS, key_pilot)
-        outcome = self._judge(trace, warmup, trained, rounds)
-        return Learned(self.target, self.law, start, kernel, warmup, outcome)
+        best: Learned | None = None
+        for chance in local_chances(trained.ess, cheap=not gradients):
+            kernel = compose(trained.kernel, local, chance)
+            trace = self._run(kernel, start, warmup + PILOT_DRAWS, key_pilot)
+            outcome = self._judge(trace, warmup, trained, rounds)
+            if best is None or outcome.ess_per_draw > best.outcome.ess_per_draw:
+                best = Learned(self.target, self.law, start, kernel, warmup, outcome)
+            # a chain held in rare states shows as fewer effective draws than the proposal promises
+            if outcome.ess_per_draw > 0.75 * trained.ess or not self.meter.allows(0, 5.0):
+                break
+        assert best is not None
+        return best
 
     def _judge(self, trace: Any, warmup: int, trained: Trained, rounds: int) -> Outcome:
         from involutive.interop.arviz import ess, rhat

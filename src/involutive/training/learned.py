@@ -84,14 +84,23 @@ class Learned(AbstractKernel):
         return learned_html(self)
 
 
-def compose(proposal: Kernel, local: Kernel, ess: float, cheap: bool) -> AbstractKernel:
-    """Join a global proposal with a local move, by how good the proposal is.
+def compose(proposal: Kernel, local: Kernel, chance: float) -> AbstractKernel:
+    """Join a global proposal with a local move, made with probability `chance`.
 
     The local move makes the kernel irreducible whatever was learned, and frees chains from states
-    that the proposal rarely reaches. A good proposal needs it rarely; a poor one before every
-    global move. `cheap` says that the local move costs one density evaluation.
+    that the proposal rarely reaches. At `chance` one it is made before every global move.
     """
-    if ess < 0.5 and not cheap:
+    if chance >= 1:
         return Cycle([local, proposal])
-    chance = 0.005 if ess >= 0.9 else 0.05 if ess >= 0.5 else 0.3
     return Mixture([local, proposal], [chance, 1 - chance])
+
+
+def local_chances(ess: float, cheap: bool) -> tuple[float, ...]:
+    """How often to move locally, in the order to try, for a proposal of that many effective draws.
+
+    A good proposal needs local moves rarely; a poor one before every global move. `cheap` says that
+    a local move costs one density evaluation.
+    """
+    if ess < 0.5:
+        return (0.3,) if cheap else (1.0,)
+    return (0.005, 0.05, 0.3) if ess >= 0.9 else (0.05, 0.3)

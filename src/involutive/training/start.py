@@ -73,12 +73,12 @@ def _slope(target: Target, x: Array) -> Array:
 
 
 def _ascend(target: Target, x: Array) -> Array:
-    optimiser = optax.rprop(0.1, min_step_size=1e-9, max_step_size=1e3)
+    optimiser: Any = optax.rprop(0.1, min_step_size=1e-9, max_step_size=1e3)
 
     def up(_: Any, carry: Any) -> Any:
         x, memory, best, height = carry
         updates, memory = optimiser.update(-_slope(target, x), memory, x)
-        x = optax.apply_updates(x, updates)
+        x = x + jnp.asarray(updates)
         value = evaluate(target, x)
         higher = value > height
         return x, memory, jnp.where(higher, x, best), jnp.where(higher, value, height)
@@ -119,13 +119,13 @@ def anneal(
     key: Key[Array, ""],
     *,
     gradients: bool,
-) -> tuple[Points, int]:
+) -> tuple[np.ndarray, int]:
     """Carry particles from X to the target by adaptive tempered SMC; also count evaluations."""
     from blackjax.smc import adaptive_tempered
 
     particles, dim = points.shape
     step = _smc_step(target, law, gradients)
-    state = adaptive_tempered.init(points)
+    state: Any = adaptive_tempered.init(points)
     size, evaluations = 0.5 if gradients else 2.38 / np.sqrt(dim), 0
     cost = MOVES * (3 * (LEAPS + 1) if gradients else 1) + 2
     for i in range(TEMPERATURES):
@@ -135,7 +135,7 @@ def anneal(
         size = min(size, 3.0)
         if float(state.tempering_param) >= 1.0:
             break
-    return jnp.asarray(state.particles), evaluations
+    return np.asarray(state.particles), evaluations
 
 
 def _smc_step(target: Target, law: AbstractDistribution, gradients: bool) -> Any:
