@@ -48,7 +48,8 @@ def learned(target):
     kernel = inv.Mixture([inv.random_walk(target, 1.5), inv.hmc(target, 0.6, 3)], [0.1, 0.9])
     history = [{"stage": "log-variance", "step": float(i), "held_out": 1 / (i + 1)} for i in (0, 1)]
     outcome = Outcome(0.9, 0.8, 1.001, 2, 12_345, 3.2, True, "", history)
-    return Learned(target, Normal(jnp.zeros(target.dim), jnp.ones(target.dim)), kernel, 5, outcome)
+    law = Normal(jnp.zeros(target.dim), jnp.ones(target.dim))
+    return Learned(target=target, initial=law, start=law, kernel=kernel, warmup=5, outcome=outcome)
 
 
 @pytest.fixture

@@ -1,0 +1,95 @@
+"""Draw the figures of the method page: `python docs/drawings.py` writes docs/images/*.svg."""
+
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+from flowjax.bijections import AbstractBijection
+from matplotlib.figure import Figure
+
+import involutive as inv
+
+IMAGES = Path(__file__).parent / "images"
+INK, ACCENT, SECOND = "#333333", "#2a78c8", "#c8502a"
+
+
+class Wave(AbstractBijection):
+    """x ↦ 1.3 x + 0.5 sin(2x), increasing, inverted by Newton's steps."""
+
+    shape: tuple = eqx.field(static=True, default=(1,))
+    cond_shape: None = eqx.field(static=True, default=None)
+
+    def transform_and_log_det(self, x, condition=None):
+        slope = 1.3 + 1.0 * jnp.cos(2 * x)
+        return 1.3 * x + 0.5 * jnp.sin(2 * x), jnp.sum(jnp.log(slope))
+
+    def inverse_and_log_det(self, y, condition=None):
+        def halve(_, ends):
+            low, high = ends
+            middle = 0.5 * (low + high)
+            below = self.transform_and_log_det(middle)[0] < y
+            return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+        x = jax.lax.fori_loop(0, 60, halve, (y - 4.0, y + 4.0))[0]
+        return x, -self.transform_and_log_det(x)[1]
+
+
+def involution() -> Figure:
+    """Points in pairs, and the curve of points that f leaves alone."""
+    f = inv.FunctionBlock(Wave())
+    figure = Figure(figsize=(4.6, 4.2), layout="constrained")
+    axis = figure.subplots()
+    z = np.random.default_rng(4).uniform(-2, 2, (11, 2))
+    moved = np.array([f(jnp.asarray(point))[0] for point in z])
+    for a, b in zip(z, moved, strict=True):
+        axis.annotate("", b, a, arrowprops={"arrowstyle": "<->", "color": INK, "lw": 0.9})
+    axis.plot(*z.T, "o", color=ACCENT, label="z")
+    axis.plot(*moved.T, "s", color=SECOND, label="f(z)")
+    line = np.linspace(-2, 2, 200)
+    axis.plot(line, 1.3 * line + 0.5 * np.sin(2 * line), "--", color="#888888", label="f(z) = z")
+    axis.set(xlabel="φ", ylabel="π", xlim=(-2.7, 2.7), ylim=(-3.2, 3.2))
+    axis.legend(frameon=False, loc="upper left")
+    return figure
+
+
+def step() -> Figure:
+    """One step: draw π, apply f, drop π', accept or stay."""
+    f = inv.FunctionBlock(Wave())
+    figure = Figure(figsize=(7.2, 3.8), layout="constrained")
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[2.4, 1])
+    phi, pi = -1.1, 1.75
+    new, back = np.asarray(f(jnp.array([phi, pi]))[0])
+    for text, start, end, colour in (
+        ("1  draw π", (phi, -2.6), (phi, pi), ACCENT),
+        ("2  apply f", (phi, pi), (new, back), INK),
+        ("3  drop π'", (new, back), (new, -2.6), SECOND),
+    ):
+        top.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": colour, "lw": 1.8})
+        middle = 0.5 * (np.array(start) + np.array(end))
+        top.text(middle[0] + 0.08, middle[1] + 0.1, text, color=colour, fontsize=10)
+    top.plot([phi], [pi], "o", color=ACCENT)
+    top.plot([new], [back], "s", color=SECOND)
+    top.set(ylabel="π", ylim=(-2.6, 2.6), xlim=(-2.7, 2.7))
+    x = np.linspace(-2.7, 2.7, 300)
+    density = np.exp(-0.5 * ((x + 1.2) / 0.4) ** 2) + 0.8 * np.exp(-0.5 * ((x - 1.3) / 0.4) ** 2)
+    bottom.fill_between(x, density, color="#999999", alpha=0.4)
+    bottom.plot([phi], [0.0], "o", color=ACCENT, clip_on=False)
+    bottom.plot([new], [0.0], "s", color=SECOND, clip_on=False)
+    bottom.text(-0.95, 0.5, "4  accept with min(1, ratio), else stay", fontsize=10, color=INK)
+    bottom.set(xlabel="φ", ylabel="p(φ)", yticks=[], ylim=(0, 1.1))
+    return figure
+
+
+def main() -> None:
+    """Write both drawings."""
+    jax.config.update("jax_enable_x64", True)
+    with matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "drawings"}):
+        for name, figure in {"involution": involution(), "step": step()}.items():
+            figure.savefig(IMAGES / f"{name}.svg", metadata={"Date": None}, facecolor="white")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The pages: every Python block runs, in order, page by page; the README keeps its promises.
+
+Fast: with a plain kernel in the place of a learned one, and small sizes. Deep: as they stand.
+"""
+
+import re
+from pathlib import Path
+
+import jax
+import pytest
+
+import involutive as inv
+from test_cli import learned
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+pytestmark = [
+    pytest.mark.usefixtures("as_users_run"),
+    pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def foreign_style(monkeypatch, tmp_path):
+    """As a user's session: NumPyro uses a key twice and promotes ranks; an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    jax.config.update("jax_debug_key_reuse", False)
+    jax.config.update("jax_numpy_rank_promotion", "allow")
+    yield
+    jax.config.update("jax_debug_key_reuse", True)
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Sizes that take a second."""
+    sample = inv.sample
+
+    def few(kernel, **options):
+        options["num_chains"] = min(options.get("num_chains", 4), 8)
+        options["num_samples"] = min(options.get("num_samples", 40), 40)
+        if options.get("until") is not None:
+            options["until"] = inv.Until(ess=options["until"].ess, max_samples=40)
+        return sample(kernel, **options)
+
+    def learn(target, *, key, samples=None, initial=None, budget=None):
+        return learned(target)
+
+    monkeypatch.setattr(inv, "sample", few)
+    monkeypatch.setattr(inv, "learn", learn)
+
+
+def blocks(page):
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+def run(page):
+    scope = {"__name__": page.stem}
+    for number, code in enumerate(blocks(page)):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), scope)
+
+
+WITH_CODE = [page for page in PAGES if blocks(page)]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+def test_the_code_on_the_page_runs(page, small):
+    run(page)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+def test_the_code_on_the_page_runs_as_it_stands(page):
+    run(page)
+
+
+def test_there_is_code_to_run():
+    names = {page.stem for page in WITH_CODE}
+    assert names >= {"start", "density", "models", "compose", "method", "verdict", "README"}
+
+
+def test_every_page_is_listed_and_every_listed_page_exists():
+    listed = re.findall(r"^([a-z-]+)$", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE)
+    pages = {page.stem for page in PAGES if page.parent.name == "docs"} - {"index"}
+    assert set(listed) == pages
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), (page.name, link)
+        for image in re.findall(r"```\{image\} (\S+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / image).exists(), (page.name, image)
+
+
+def test_the_readme_is_short_and_names_the_two_commands():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 120
+    assert "make demo" in text and "make test" in text
+
+
+def test_commands_on_the_pages_exist(capsys):
+    from involutive import cli
+
+    named = {
+        word
+        for page in PAGES
+        for word in re.findall(r"\binvolutive ([a-z]+)\b(?= |`|$)", page.read_text("utf-8"))
+    }
+    known = {"demo", "learn", "sample", "report", "experiment", "bench"}
+    assert known <= named
+    assert cli.run(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(command in said for command in known)
