@@ -1,0 +1,140 @@
+"""The judge: correct first, then how fast. A wrong sampler has no effective draws.
+
+Correct means: the share of draws in every mode is within a total variation of 0.03 of the exact
+weights, the share of draws below each exact quantile (of every coordinate and of |x|²) is right,
+and so are the means. A run with few effective draws is allowed the error that so few draws have.
+
+Effective draws are ArviZ's rank-normalised bulk ESS, the least over coordinates, |x|² and mode
+indicators.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from involutive.bench.targets import LEVELS, Reference, with_square
+from involutive.interop.arviz import ess
+from involutive.sampling.quantities import judged
+from involutive.targets import Target
+
+MODE_ERROR = 0.03  # total variation that is right
+WORST_MODE_ERROR = 0.10  # and that is wrong however few the draws
+QUANTILE_ERROR, WORST_QUANTILE_ERROR = 0.02, 0.10  # of a probability
+MEAN_ERROR, WORST_MEAN_ERROR = 0.05, 0.30  # of a standard deviation
+SCORE = 5.0  # standard errors, for the largest of many
+GOALS = (1_000, 10_000, 100_000)
+MOST = 1 << 19  # draws judged, of all chains together
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The figures of one run of one peer; `wrong` says in words what is, or is empty."""
+
+    wrong: str
+    draws: int
+    ess: float
+    mode_error: float | None
+    quantile_error: float
+    mean_error: float | None
+    setup_seconds: float
+    sampling_seconds: float
+    ess_per_draw: float
+    ess_per_second: float
+    ess_per_second_in_all: float
+    evaluations_per_ess: float | None
+    seconds_to: dict[str, float]
+    extrapolated: dict[str, bool]
+
+    @property
+    def correct(self) -> bool:
+        return not self.wrong
+
+    def as_dict(self) -> dict[str, Any]:
+        """The verdict as plain data."""
+        return asdict(self) | {"correct": self.correct}
+
+
+def judge(target: Target, known: Reference, draws: np.ndarray, figures: dict[str, Any]) -> Verdict:
+    """Judge draws `(chains, draws, dim)` and the seconds and evaluations they took."""
+    total = draws.shape[0] * draws.shape[1]
+    kept = _kept(draws, figures["exchangeable"])
+    judged_total = kept.shape[0] * kept.shape[1]
+    values = judged(target, kept)
+    finite = np.isfinite(kept).all()
+    least = min(float(np.nan_to_num(ess(row))) for row in values.values()) if finite else 0.0
+    mode_error = _mode_error(target, values)
+    quantile_error, mean_error = _errors(known, kept) if finite else (1.0, np.inf)
+    wrong = _wrong(target, known, least, finite, (mode_error, quantile_error, mean_error))
+    effective = 0.0 if wrong else least * total / judged_total
+    setup, sampling = figures["setup_seconds"], figures["sampling_seconds"]
+    rate = effective / sampling if sampling > 0 else 0.0
+    known_cost = None not in (figures["setup_evaluations"], figures["sampling_evaluations"])
+    return Verdict(
+        wrong=wrong,
+        draws=total,
+        ess=effective,
+        mode_error=mode_error,
+        quantile_error=quantile_error,
+        mean_error=mean_error if known.moments else None,
+        setup_seconds=setup,
+        sampling_seconds=sampling,
+        ess_per_draw=effective / total,
+        ess_per_second=rate,
+        ess_per_second_in_all=effective / (setup + sampling),
+        evaluations_per_ess=(
+            figures["sampling_evaluations"] / effective if known_cost and effective else None
+        ),
+        seconds_to={str(goal): setup + goal / rate if rate else math.inf for goal in GOALS},
+        extrapolated={str(goal): effective < goal for goal in GOALS},
+    )
+
+
+def _kept(draws: np.ndarray, exchangeable: bool) -> np.ndarray:
+    """At most `MOST` draws, the last of every chain; in random order where there is none."""
+    if exchangeable:
+        order = np.random.default_rng(0).permutation(draws.shape[1])
+        draws = draws[:, order]
+    return draws[:, -max(MOST // draws.shape[0], 8) :]
+
+
+def _mode_error(target: Target, values: dict[str, np.ndarray]) -> float | None:
+    if target.modes is None:
+        return None
+    share = [values[f"mode {k}"].mean() for k in range(len(target.modes.weights))]
+    return float(0.5 * np.abs(np.asarray(share) - np.asarray(target.modes.weights)).sum())
+
+
+def _errors(known: Reference, kept: np.ndarray) -> tuple[float, float]:
+    """The largest error of a probability, and of a mean in standard deviations."""
+    values = with_square(kept).reshape(-1, kept.shape[2] + 1)
+    shares = np.stack([(values <= row).mean(axis=0) for row in known.quantiles])
+    shift = np.abs(values.mean(axis=0) - known.mean) / known.sd
+    return float(np.abs(shares - np.asarray(LEVELS)[:, None]).max()), float(shift.max())
+
+
+def _wrong(
+    target: Target,
+    known: Reference,
+    effective: float,
+    finite: bool,
+    errors: tuple[float | None, float, float],
+) -> str:
+    """In words what is wrong, or nothing."""
+    if not finite:
+        return "draws that are not finite"
+    mode_error, quantile_error, mean_error = errors
+    noise = math.sqrt(1 / max(effective, 1.0) + 1 / known.draws)
+    if mode_error is not None and target.modes is not None:
+        weights = np.asarray(target.modes.weights)
+        expected = 0.4 * float(np.sqrt(weights * (1 - weights)).sum()) * noise  # E|N(0,1)|/2
+        if mode_error > min(max(MODE_ERROR, 2.5 * expected), WORST_MODE_ERROR):
+            return f"mode weights off by {mode_error:.3f}"
+    allowed = min(max(QUANTILE_ERROR, SCORE * 0.5 * noise), WORST_QUANTILE_ERROR)
+    if quantile_error > allowed:
+        return f"a quantile off by {quantile_error:.3f}"
+    allowed = min(max(MEAN_ERROR, SCORE * noise), WORST_MEAN_ERROR)
+    if known.moments and mean_error > allowed:
+        return f"a mean off by {mean_error:.2f} sd"
+    return ""

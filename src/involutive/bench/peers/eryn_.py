@@ -1,0 +1,41 @@
+"""eryn: an ensemble with parallel tempering between X (the prior) and the target."""
+
+import numpy as np
+from eryn.ensemble import EnsembleSampler
+from eryn.prior import ProbDistContainer
+from scipy.stats import norm
+
+from involutive.bench.peers.base import Outcome, Task, keep_sampling, log_density_of_rows
+from involutive.bench.targets import SPREAD
+
+TEMPERATURES, LEAST_WALKERS, BURN, STEPS = 10, 64, 1000, 500
+
+
+def run(task: Task) -> Outcome:
+    """Burn in, then keep the coldest chains in chunks."""
+    dim = task.target.dim
+    walkers, density = max(LEAST_WALKERS, 4 * dim), log_density_of_rows(task.target)
+    prior = ProbDistContainer({i: norm(0.0, SPREAD) for i in range(dim)})
+
+    def likelihood(x: np.ndarray) -> np.ndarray:
+        return np.maximum(density(x) - norm.logpdf(x, scale=SPREAD).sum(axis=1), -1e300)
+
+    sampler = EnsembleSampler(
+        walkers, dim, likelihood, prior, tempering_kwargs={"ntemps": TEMPERATURES}, vectorize=True
+    )
+    np.random.seed(task.seed)  # noqa: NPY002  (eryn's own generator)
+    starts = np.asarray(task.starts(TEMPERATURES * walkers), np.float64)
+    steps = task.size(BURN, 50)
+    state = sampler.run_mcmc(starts.reshape(TEMPERATURES, walkers, 1, dim), steps)
+    setup, cost = task.spent, TEMPERATURES * walkers
+
+    def chunk(i: int) -> tuple:
+        nonlocal state
+        count = task.size(STEPS, 50)
+        before = sampler.backend.iteration
+        state = sampler.run_mcmc(state, count)
+        chain = sampler.get_chain()["model_0"][before:, 0, :, 0]
+        return np.swapaxes(chain, 0, 1), float(count * cost)
+
+    draws, seconds, evaluations = keep_sampling(task, chunk)
+    return Outcome(draws, setup, seconds, float(steps * cost), evaluations)

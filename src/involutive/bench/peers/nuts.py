@@ -1,0 +1,36 @@
+"""NumPyro's NUTS with its defaults: 1000 warm-up steps, target acceptance 0.8, diagonal mass."""
+
+import jax.random as jr
+import numpy as np
+from numpyro.infer import MCMC, NUTS
+
+from involutive.bench.peers.base import GRADIENT, Outcome, Task, keep_sampling
+
+WARMUP, DRAWS = 1000, 1000
+
+
+def run(task: Task) -> Outcome:
+    """Warm up once, then sample in chunks of the same chains."""
+    chains, target = int(task.peer.split("_")[1]), task.target
+    mcmc = MCMC(
+        NUTS(potential_fn=lambda x: -target.log_density(x)),
+        num_warmup=task.size(WARMUP, 100),
+        num_samples=task.size(DRAWS, 100),
+        num_chains=chains,
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    key = jr.fold_in(task.key, 1)
+    mcmc.warmup(key, init_params=task.starts(chains), extra_fields=("num_steps",))
+    mcmc.run(mcmc.post_warmup_state.rng_key, extra_fields=("num_steps",))  # compiles
+    setup, steps = task.spent, np.asarray(mcmc.get_extra_fields()["num_steps"]).sum()
+
+    def chunk(i: int) -> tuple:
+        mcmc.post_warmup_state = mcmc.last_state
+        mcmc.run(mcmc.post_warmup_state.rng_key, extra_fields=("num_steps",))
+        taken = np.asarray(mcmc.get_extra_fields()["num_steps"]).sum()
+        return mcmc.get_samples(group_by_chain=True), GRADIENT * float(taken)
+
+    draws, seconds, evaluations = keep_sampling(task, chunk)
+    # the warm-up's steps are not kept; they are taken to be as long as the first draws
+    return Outcome(draws, setup, seconds, 2.0 * GRADIENT * float(steps), evaluations)

@@ -1,0 +1,35 @@
+"""This library with its defaults: `learn` from the density, then `sample`."""
+
+import time
+
+from involutive.bench.peers.base import Outcome, Task, keep_sampling
+from involutive.sampling.run import sample
+from involutive.training.learn import _cost, learn
+
+CHAINS, DRAWS = 512, 250
+
+
+def run(task: Task) -> Outcome:
+    """Learn, compile and warm up the chains, then sample in chunks."""
+    budget = 20.0 if task.quick else None
+    learned = learn(task.target, key=task.seed, budget=budget, progress=False)
+    kernel, warmup = learned.kernel, learned.warmup
+    first = sample(
+        kernel, key=task.seed + 1, num_chains=CHAINS, num_samples=DRAWS, num_warmup=warmup,
+        initial=learned.initial, progress=False,
+    )  # fmt: skip
+    places, cost = first.positions[:, -1], CHAINS * DRAWS * _cost(kernel)
+    setup = time.perf_counter() - task.began
+
+    def chunk(i: int) -> tuple:
+        nonlocal places
+        draws = sample(
+            kernel, key=task.seed + 2 + i, num_chains=CHAINS, num_samples=DRAWS, initial=places,
+            progress=False,
+        )  # fmt: skip
+        places = draws.positions[:, -1]
+        return draws.positions, cost
+
+    draws, seconds, evaluations = keep_sampling(task, chunk)
+    spent = learned.outcome.evaluations + cost
+    return Outcome(draws, setup, seconds, spent, evaluations)

@@ -1,0 +1,62 @@
+"""BlackJAX's adaptive tempered SMC from X to the target, HMC moves, as its documentation builds it.
+
+Each run gives one cloud of particles. Runs are repeated; a run counts as a chain, so that what
+differs between runs lowers the effective draws, as it should.
+"""
+
+import blackjax
+import blackjax.smc.resampling as resampling
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from blackjax.smc import extend_params
+
+from involutive.bench.peers.base import GRADIENT, Outcome, Task, keep_sampling, log_initial
+
+PARTICLES, MOVES, LEAPS, STEP, TARGET_ESS = 2000, 10, 10, 0.3, 0.5
+
+
+def run(task: Task) -> Outcome:
+    """Compile with one run, then repeat it on fresh particles."""
+    target, count = task.target, task.size(PARTICLES, 200)
+    tempered = blackjax.adaptive_tempered_smc(
+        log_initial,
+        lambda x: target.log_density(x) - log_initial(x),
+        blackjax.hmc.build_kernel(),
+        blackjax.hmc.init,
+        extend_params(
+            {
+                "step_size": STEP,
+                "inverse_mass_matrix": jnp.ones(target.dim),
+                "num_integration_steps": LEAPS,
+            }
+        ),
+        resampling.systematic,
+        TARGET_ESS,
+        num_mcmc_steps=MOVES,
+    )
+
+    @jax.jit
+    def one_run(key, particles):
+        def go(carry):
+            state, key, n = carry
+            key, key_step = jr.split(key)
+            state, _ = tempered.step(key_step, state)
+            return state, key, n + 1
+
+        start = (tempered.init(particles), key, 0)
+        state, _, n = jax.lax.while_loop(lambda c: c[0].tempering_param < 1, go, start)
+        return state.particles, n
+
+    def chunk(i: int) -> tuple:
+        key_start, key_run = jr.split(jr.fold_in(task.key, i))
+        particles = 3.0 * jr.normal(key_start, (count, target.dim))
+        particles, temperatures = one_run(key_run, particles)
+        cost = float(temperatures) * count * MOVES * GRADIENT * (LEAPS + 1)
+        return np.asarray(particles)[None], cost
+
+    chunk(-1)
+    setup = task.spent
+    draws, seconds, evaluations = keep_sampling(task, chunk, join=0)
+    return Outcome(draws, setup, seconds, 0.0, evaluations, exchangeable=True)

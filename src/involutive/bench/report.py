@@ -1,0 +1,130 @@
+"""The benchmark's tables and plot."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from involutive.bench.judge import GOALS
+
+Row = dict[str, Any]
+COLUMNS = (
+    "sampler", "verdict", "ESS/draw", "ESS/s sampling", "ESS/s in all", "setup s",
+    "s to 10³", "s to 10⁴", "s to 10⁵", "evaluations/ESS",
+)  # fmt: skip
+
+
+def markdown(header: Row, rows: Sequence[Row]) -> str:
+    """One table a target; the fastest correct entry of a column in bold."""
+    lines = [
+        f"Begun {header['began']} UTC; {header['cores']} cores, {header['machine']}, Python "
+        f"{header['python']}; {header['seconds']:.0f} s a run; seed {header['seed']}"
+        + ("; QUICK sizes, not for comparison" if header["quick"] else ""),
+        "",
+        ", ".join(f"{name} {number}" for name, number in header["versions"].items()),
+        "",
+        "ESS: ArviZ's rank-normalised bulk ESS, least over coordinates, |x|² and mode indicators. "
+        "Seconds to so many effective draws include compilation, warm-up and learning; `*` marks "
+        "those extrapolated at the measured rate. A wrong sampler has no ESS.",
+        "",
+    ]
+    for target in header["targets"]:
+        found = [row for row in rows if row["target"] == target]
+        if found:
+            lines += [f"## {target}", "", *_table(found), ""]
+    return "\n".join(lines)
+
+
+def _table(rows: list[Row]) -> list[str]:
+    bold = _best(rows)
+    out = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
+    for i, row in enumerate(rows):
+        cells = [row["peer"], verdict(row), *_figures(row)]
+        marked = [f"**{cell}**" if (i, c) in bold else cell for c, cell in enumerate(cells)]
+        out.append("| " + " | ".join(marked) + " |")
+    return out
+
+
+def verdict(row: Row) -> str:
+    """In a few words whether the draws are right, with the errors measured."""
+    if row.get("failed"):
+        return row["failed"].replace("|", "/")
+    errors = [f"quantiles {row['quantile_error']:.3f}"]
+    if row["mode_error"] is not None:
+        errors.insert(0, f"modes {row['mode_error']:.3f}")
+    state = f"WRONG: {row['wrong']}" if row["wrong"] else "correct"
+    return f"{state} ({', '.join(errors)})"
+
+
+def _figures(row: Row) -> list[str]:
+    if not right(row):
+        return [""] * (len(COLUMNS) - 2)
+    cost = row["evaluations_per_ess"]
+    return [
+        f"{row['ess_per_draw']:.3f}",
+        _number(row["ess_per_second"]),
+        _number(row["ess_per_second_in_all"]),
+        f"{row['setup_seconds']:.1f}",
+        *[_time(row, str(goal)) for goal in GOALS],
+        "" if cost is None else _number(cost),
+    ]
+
+
+def _time(row: Row, goal: str) -> str:
+    return f"{row['seconds_to'][goal]:.1f}" + ("*" if row["extrapolated"][goal] else "")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _best(rows: list[Row]) -> set[tuple[int, int]]:
+    """The row and column of the best correct entry: rates the largest, seconds the least."""
+    correct = [(i, row) for i, row in enumerate(rows) if right(row)]
+    if not correct:
+        return set()
+    best = {(max(correct, key=lambda pair: pair[1]["ess_per_second"])[0], 3)}
+    best.add((max(correct, key=lambda pair: pair[1]["ess_per_second_in_all"])[0], 4))
+    for column, goal in enumerate(map(str, GOALS), start=6):
+        best.add((min(correct, key=lambda pair: pair[1]["seconds_to"][goal])[0], column))
+    return best
+
+
+def right(row: Row) -> bool:
+    """Whether a row has figures: it ended, and what it drew is right."""
+    return not row.get("failed") and not row["wrong"]
+
+
+def plain(value: Any) -> Any:
+    """The same data as JSON allows it: infinity and NaN become None."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def draw(header: Row, rows: Sequence[Row]) -> Any:
+    """Wall time against effective draws, one panel a target, correct samplers only."""
+    from involutive.experiments.drawing import panels, style
+
+    names, peers = header["targets"], list(header["peers"])
+    columns = min(len(names), 4)
+    height = -(-len(names) // columns)
+    figure, axes = panels(height, columns, (3.4 * columns, 3.0 * height))
+    for place, name in zip(axes.flat, names, strict=False):
+        goals = np.asarray(GOALS, float)
+        for row in rows:
+            if row["target"] == name and right(row):
+                times = [row["seconds_to"][str(goal)] for goal in GOALS]
+                number = peers.index(row["peer"])
+                label, width = row["peer"], 2.6 if row["peer"] == "involutive" else 1.2
+                place.plot(goals, times, label=label, **style(number, linewidth=width))
+        place.set(xscale="log", yscale="log", title=name)
+        place.set(xlabel="effective draws", ylabel="seconds in all")
+        if place.lines:
+            place.legend(fontsize=6)
+    for place in list(axes.flat)[len(names) :]:
+        place.set_visible(False)
+    return figure
