@@ -1,7 +1,7 @@
 """The demo: learn mog6 from its log density alone, sample it, and put HMC beside it.
 
-Both samplers start from the same law and make the same number of draws; HMC's trajectory is the one that
-makes independent draws inside a mode.
+Both samplers start from the same law and make the same number of draws; HMC's trajectory is the
+one that makes independent draws inside a mode.
 """
 
 from dataclasses import dataclass

@@ -28,6 +28,28 @@ def prepare() -> None:
     warnings.showwarning = _one_line
 
 
+def set_up(
+    distributed: bool, coordinator: str | None, processes: int | None, process: int | None
+) -> None:
+    """Set JAX up, in a cluster if asked to or if the flags name one."""
+    prepare()
+    if distributed:
+        join_cluster(coordinator, processes, process)
+        return
+    check(
+        coordinator is None or "JAX_COORDINATOR_ADDRESS" in os.environ,
+        "--coordinator is of use with --distributed only; add it",
+    )
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a place that nothing can be written to, before any work starts."""
+    check(
+        folder.is_dir() and os.access(folder, os.W_OK),
+        f"--out must be in a folder that exists and can be written, got {folder}",
+    )
+
+
 def cache_folder() -> Path:
     """The user's cache folder for this program."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -31,3 +31,8 @@ Processes = Annotated[
 Process = Annotated[
     int | None, typer.Option("--process-id", envvar="JAX_PROCESS_ID", help="Of this one, from 0.")
 ]
+
+
+def names(text: str | None) -> list[str] | None:
+    """Names with commas between them, or None."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

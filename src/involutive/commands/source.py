@@ -60,11 +60,12 @@ def as_target(found: Any, dim: Any, name: str) -> Target:
 
 
 def _run(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"user_{path.stem}"  # a file called jax.py must not take that library's place
+    spec = importlib.util.spec_from_file_location(name, path)
     check(spec is not None and path.suffix == ".py", f"FILE must be a Python file, got {path}")
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     sys.path.insert(0, str(path.parent.resolve()))  # as python FILE.py would
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)  # type: ignore[union-attr]
     except Exception as error:
