@@ -18,8 +18,8 @@ class Budget:
         evaluations: calls of the density on one point; a gradient counts as three.
     """
 
-    seconds: float | None = None
-    evaluations: float | None = None
+    seconds: float | int | None = None
+    evaluations: float | int | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("seconds", self.seconds), ("evaluations", self.evaluations)):
@@ -42,7 +42,7 @@ class Meter:
     def __init__(self, budget: Budget):
         self.budget, self.evaluations, self.began = budget, 0, time.perf_counter()
 
-    def spend(self, evaluations: float) -> None:
+    def spend(self, evaluations: float | int) -> None:
         """Note density evaluations made."""
         self.evaluations += int(evaluations)
 
@@ -52,12 +52,12 @@ class Meter:
         return time.perf_counter() - self.began
 
     @property
-    def seconds_left(self) -> float | None:
+    def seconds_left(self) -> float | int | None:
         """Seconds left for training, or None without a limit."""
         limit = self.budget.seconds
         return None if limit is None else max(limit - self.seconds, 0.1)
 
-    def allows(self, evaluations: float, seconds: float = 0.0) -> bool:
+    def allows(self, evaluations: float | int, seconds: float | int = 0.0) -> bool:
         """Whether that much more stays within the budget."""
         limit = self.budget
         enough_time = limit.seconds is None or self.seconds + seconds <= limit.seconds

@@ -25,7 +25,7 @@ from involutive.auxiliary import GaussianMixture
 from involutive.errors import InputError, check
 from involutive.fingerprint import check_density
 from involutive.kernel import AbstractKernel, Kernel, Mixture
-from involutive.keys import KeyLike, as_key
+from involutive.keys import as_key
 from involutive.sampling.chains import Chains
 from involutive.sampling.progress import Progress
 from involutive.targets import Target
@@ -79,9 +79,9 @@ class Effort:
 
 
 def learn(
-    target: Target,
+    target: Any,
     *,
-    key: KeyLike,
+    key: Any,
     samples: Any = None,
     initial: Any = None,
     budget: Any = None,

@@ -69,6 +69,12 @@ class Learned(AbstractKernel):
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
         return self.kernel.step(key, state)
 
+    def draw(self, key: Key[Array, ""]) -> Any:
+        return self.kernel.draw(key)
+
+    def move(self, noise: Any, state: State) -> tuple[State, Info]:
+        return self.kernel.move(noise, state)
+
     @property
     def proposal(self) -> Kernel:
         """The learned global proposal alone."""

@@ -5,6 +5,8 @@ components of a mixture. The step is tuned on draws until the acceptance is near
 (0.8 for HMC, 0.3 for a random walk), before any draw is kept.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -90,7 +92,7 @@ def _moves(kernel: Kernel, positions: Array, key: Array) -> tuple[Array, Array]:
     return states.position, jnp.mean(rates)
 
 
-def _size(kernel: Kernel) -> Array:
+def _size(kernel: Kernel) -> Any:
     f = kernel.involution
     return f.step_size if isinstance(f, Leapfrog) else f.scale  # type: ignore[attr-defined]
 

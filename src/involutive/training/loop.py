@@ -45,7 +45,7 @@ class TrainConfig:
     chunk: int = 200
     patience: int | None = 6
     tolerance: float = 1e-3
-    seconds: float | None = None
+    seconds: float | int | None = None
     monitor: int = 512
 
     def __post_init__(self) -> None:
@@ -214,7 +214,9 @@ def check_samples(samples: Any, dim: int) -> np.ndarray:
     try:
         rows = np.asarray(samples, dtype=jnp.result_type(float))
     except (TypeError, ValueError) as error:
-        raise InputError(f"samples must be an array of numbers, got {type(samples).__name__}") from error
+        raise InputError(
+            f"samples must be an array of numbers, got {type(samples).__name__}"
+        ) from error
     check(
         rows.ndim == 2 and rows.shape[1] == dim,
         f"samples must have shape (n, {dim}), one row a draw, got {rows.shape}",
@@ -250,11 +252,15 @@ def _shown(row: dict[str, float]) -> dict[str, float]:
 def _divergence(history: list[dict[str, float]], skipped: int, steps: int) -> str | None:
     measures = np.array([row["held_out"] for row in history])
     if not np.isfinite(measures).any():
-        return "the held-out measure was never finite; lower the learning rate or rescale the target"
+        return (
+            "the held-out measure was never finite; lower the learning rate or rescale the target"
+        )
     if skipped > steps / 2:
         return f"{skipped} of {steps} gradients were not finite; lower the learning rate"
     if len(history) > 1 and not np.nanmin(measures[1:]) < measures[0]:
-        return "training did not improve the held-out measure; lower the learning rate or train longer"
+        return (
+            "training did not improve the held-out measure; lower the learning rate or train longer"
+        )
     if history[-1].get("acceptance", 1.0) < 1e-4:
         return (
             "no proposal is accepted, so there is no gradient to learn from; start nearer the "

@@ -71,9 +71,7 @@ def apply_gradient(
     optimiser: optax.GradientTransformation, gradient: Any, params: Any, memory: Any
 ) -> tuple[Any, Any, Float[Array, ""]]:
     """One optimiser step, or none where the gradient is not finite; also return whether skipped."""
-    finite = jnp.all(
-        jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradient)])
-    )
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradient)]))
     updates, new_memory = optimiser.update(gradient, memory, params)
     new_params = eqx.apply_updates(params, updates)
 

@@ -210,7 +210,7 @@ class Work:
     held: Array
     recipe: Recipe
     progress: bool | None
-    seconds: float | None
+    seconds: float | int | None
 
     def fit(
         self, kernel: Kernel, objective: AbstractObjective, key: Array, steps: int, label: str
@@ -278,7 +278,7 @@ def _new_couplings(kernel: Kernel, points: Array, key: Key[Array, ""], recipe: R
     couplings = affine_cascade(key_net, dim, recipe.layers, recipe.width)
     g = fb.Chain([whitening(points), *couplings.bijections])
     latent = transform_all(g, points)
-    clusters = count_clusters(fit_mixture(latent, recipe.ladder(dim)[1], key_base))
+    clusters = count_clusters(fit_mixture(latent, recipe.ladder(dim)[:2][-1], key_base))
     law = fit_mixture(latent, clusters, key_base).law()
     return Kernel(kernel.target, FunctionBlock(g), law, kernel.initial)
 

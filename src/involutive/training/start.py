@@ -129,7 +129,8 @@ def anneal(
     size, evaluations = 0.5 if gradients else 2.38 / np.sqrt(dim), 0
     cost = MOVES * (3 * (LEAPS + 1) if gradients else 1) + 2
     for i in range(TEMPERATURES):
-        state, rate = step(jr.fold_in(key, i), state, jnp.asarray(size))
+        with jax.debug_key_reuse(False):  # BlackJAX's own loop passes one key twice
+            state, rate = step(jr.fold_in(key, i), state, jnp.asarray(size))
         evaluations += particles * cost
         size *= float(np.exp(np.clip(float(rate) - (0.75 if gradients else 0.3), -0.5, 0.5)))
         size = min(size, 3.0)

@@ -1,0 +1,149 @@
+"""`learn`: from draws, from nothing, on awkward densities; what it reaches is checked on chains."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import involutive as inv
+from involutive.sampling.diagnostics import ess_per_draw, mode_weights
+from involutive.sampling.run import parameter_hash
+from involutive.training.budget import Budget
+from involutive.training.learn import Effort, learn
+from involutive.training.mixture_fit import count_clusters, fit_mixture
+from involutive.training.recipe import Recipe, independence_figures, whitening
+
+SMALL = Effort(climbers=128, particles=512, chains=96, steps=40, rounds=2)
+SHORT = Recipe(components=(8,), tune_steps=300, flow_below=0.0, rows=4000)
+
+
+@pytest.fixture(scope="module")
+def from_nothing():
+    return learn(inv.targets.mog6(), key=0, recipe=SHORT, effort=SMALL, progress=False)
+
+
+def test_from_nothing_finds_and_weighs_every_mode(from_nothing):
+    draws = inv.sample(from_nothing, key=1, num_chains=64, num_samples=300, progress=False)
+    assert mode_weights(draws).total_variation < 0.03
+    assert ess_per_draw(draws).least > 0.7
+    assert from_nothing.outcome.converged
+    assert from_nothing.outcome.evaluations > 0
+
+
+def test_sampling_does_not_change_the_kernel(from_nothing):
+    before = parameter_hash(from_nothing)
+    inv.sample(from_nothing, key=2, num_chains=8, num_samples=50, progress=False)
+    assert parameter_hash(from_nothing) == before
+
+
+def test_outcome_says_what_was_reached(from_nothing):
+    text = str(from_nothing.outcome)
+    assert "effective draws per draw" in text and "R-hat" in text and "converged" in text
+
+
+def test_a_start_far_out_leaves_at_once(from_nothing):
+    far = np.full((32, 2), 30.0)
+    draws = inv.sample(
+        from_nothing, key=3, num_chains=32, num_samples=30, num_warmup=0, initial=far,
+        progress=False,
+    )  # fmt: skip
+    assert np.abs(draws.positions[:, -1]).max() < 10
+
+
+def test_from_draws_the_proposal_is_nearly_independent():
+    target = inv.targets.two_modes(4, separation=10.0)
+    draws = np.asarray(target.sample(jr.key(0), 4000))
+    kernel = learn(target, key=1, samples=draws, recipe=SHORT, progress=False)
+    chains = inv.sample(kernel, key=2, num_chains=64, num_samples=300, progress=False)
+    assert ess_per_draw(chains).least > 0.7
+    assert mode_weights(chains).total_variation < 0.02
+
+
+def test_learning_is_deterministic():
+    target = inv.targets.mog2_1d()
+    draws = np.asarray(target.sample(jr.key(0), 1000))
+    hashes = {
+        parameter_hash(learn(target, key=7, samples=draws, recipe=SHORT, progress=False))
+        for _ in range(2)
+    }
+    assert len(hashes) == 1
+
+
+def test_a_bounded_density_without_gradients():
+    box = inv.Target(lambda x: jnp.where(jnp.all((x > 0) & (x < 1)), 0.0, -jnp.inf), dim=2)
+    kernel = learn(box, key=0, recipe=SHORT, effort=SMALL, progress=False)
+    draws = inv.sample(kernel, key=1, num_chains=32, num_samples=400, progress=False)
+    assert draws.positions.min() > 0 and draws.positions.max() < 1
+    np.testing.assert_allclose(draws.positions.mean((0, 1)), 0.5, atol=0.03)
+    np.testing.assert_allclose(draws.positions.std((0, 1)), 12**-0.5, atol=0.02)
+
+
+def test_scales_from_tiny_to_huge():
+    scales = jnp.array([1e-4, 1e4, 1.0])
+    target = inv.Target(lambda x: -0.5 * jnp.sum((x / scales) ** 2), dim=3)
+    kernel = learn(target, key=0, recipe=SHORT, effort=SMALL, progress=False)
+    draws = inv.sample(kernel, key=1, num_chains=64, num_samples=300, progress=False)
+    np.testing.assert_allclose(draws.positions.std((0, 1)) / np.asarray(scales), 1.0, atol=0.06)
+
+
+def test_a_budget_of_evaluations_is_kept():
+    budget = Budget(evaluations=1e6)
+    kernel = learn(inv.targets.gaussian(2), key=0, budget=budget, progress=False)
+    assert kernel.outcome.evaluations < 1.2e6
+
+
+BAD = {
+    "target": (lambda t: learn(lambda x: 0.0, key=0), "target must be a Target"),  # type: ignore[arg-type]
+    "key": (lambda t: learn(t, key=None), "key must be an int seed"),  # type: ignore[arg-type]
+    "few": (lambda t: learn(t, key=0, samples=np.zeros((3, 2))), "at least 20 draws, got 3"),
+    "shape": (lambda t: learn(t, key=0, samples=np.zeros((30, 3))), r"shape \(n, 2\)"),
+    "nan": (lambda t: learn(t, key=0, samples=np.full((30, 2), np.nan)), "must be finite"),
+    "constant": (lambda t: learn(t, key=0, samples=np.ones((30, 2))), "must vary"),
+    "initial": (lambda t: learn(t, key=0, initial=np.zeros((4, 5))), r"points of shape \(n, 2\)"),
+    "budget": (lambda t: learn(t, key=0, budget="fast"), "budget must be seconds"),
+    "negative": (lambda t: learn(t, key=0, budget=-1.0), "must be positive, got -1.0"),
+}
+
+
+@pytest.mark.parametrize("call, words", BAD.values(), ids=BAD)
+def test_bad_input_is_named(call, words):
+    with pytest.raises(inv.InputError, match=words):
+        call(inv.targets.gaussian(2))
+
+
+def test_a_density_that_is_nowhere_finite_is_refused():
+    nowhere = inv.Target(lambda x: jnp.sum(x) * jnp.nan, dim=2)
+    with warnings.catch_warnings(), pytest.raises(inv.InputError, match="not finite"):
+        learn(nowhere, key=0, effort=SMALL, progress=False)
+
+
+def test_whitening_undoes_scale_and_correlation():
+    points = jr.normal(jr.key(0), (5000, 3)) @ jnp.array(
+        [[1e-3, 0.0, 0.0], [0.0, 1.0, 2.0], [0.0, 0.0, 1e3]]
+    )
+    white = jax.vmap(whitening(points).transform)(points)
+    np.testing.assert_allclose(np.cov(np.asarray(white).T), np.eye(3), atol=0.05)
+
+
+def test_mixture_finds_separate_clusters():
+    centres = jnp.array([[-8.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
+    points = jnp.concatenate(
+        [c[None] + jr.normal(jr.key(i), (500, 2)) for i, c in enumerate(centres)]
+    )
+    mixture = fit_mixture(points, 6, jr.key(9))
+    assert count_clusters(mixture) == 3
+
+
+def test_figures_see_a_rare_sticky_state():
+    """A proposal that misses one per cent of the mass is accepted often and mixes badly."""
+    target = inv.targets.mixture([[-10.0], [10.0]], [0.99, 0.01])
+    law = inv.GaussianMixture(jnp.ones(1), jnp.array([[-10.0]]), jnp.ones((1, 1, 1)))
+    g = whitening(jr.normal(jr.key(0), (1000, 1)))
+    points = jnp.asarray(target.sample(jr.key(1), 2000))  # type: ignore[misc]
+    wide = law.joined(law.inflated(100.0), 0.001)
+    kernel = inv.Kernel(target, inv.FunctionBlock(g), wide)
+    figures = independence_figures(kernel, points, jr.key(2))
+    assert figures["ess"] < 0.5 * figures["acceptance"]
