@@ -3,7 +3,6 @@
 Exit codes: 0 done; 2 for what the user can fix, with one line that says what; 130 after Ctrl-C.
 """
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -24,6 +23,7 @@ from involutive.commands.options import (
     Seed,
     Small,
     Source,
+    names,
 )
 from involutive.commands.speech import Speech, complain, summary_record
 from involutive.errors import InputError, check
@@ -64,7 +64,7 @@ def demo(
     machine.prepare()
     from involutive.commands.demo import run_demo
 
-    _check_folder(out)
+    machine.check_folder(out)
     began = time.perf_counter()
     speech = Speech(quiet, json)
     found = run_demo(seed, out, speech)
@@ -95,12 +95,12 @@ def learn(
     Examples: `involutive learn posterior.py:target -o proposal.inv`,
     `involutive learn model.py:model --seconds 30`
     """
-    _set_up(distributed, coordinator, num_processes, process_id)
+    machine.set_up(distributed, coordinator, num_processes, process_id)
     from involutive.commands.source import read_target
     from involutive.storage import save
     from involutive.training.learn import learn as learn_kernel
 
-    _check_folder(out.parent)
+    machine.check_folder(out.parent)
     speech = Speech(quiet, json)
     target = read_target(source)
     found = {"target": target.name, "dim": target.dim, "proposal": str(out)}
@@ -153,10 +153,10 @@ def sample(
     Examples: `involutive sample posterior.py:target proposal.inv -o draws.nc`, and for a long run
     that may be stopped and continued, the same with `--resume` every time.
     """
-    _set_up(distributed, coordinator, num_processes, process_id)
+    machine.set_up(distributed, coordinator, num_processes, process_id)
     from involutive.commands.sampling import Plan, draw
 
-    _check_folder(out.parent)
+    machine.check_folder(out.parent)
     if checkpoint is None and (resume or distributed):
         checkpoint = out.with_name(out.name + ".checkpoint")
     plan = Plan(seed, chains, samples, warmup, thin, ess, checkpoint, resume)
@@ -254,35 +254,10 @@ def bench(
     from involutive.bench import run as run_bench
 
     speech = Speech(quiet, json)
-    found = run_bench(quick, out, _names(targets), _names(peers), seed, speech.say, seconds)
+    found = run_bench(quick, out, names(targets), names(peers), seed, speech.say, seconds)
     speech.say(found.markdown)
     speech.say(f"wrote {found.folder}")
     speech.result({"header": found.header, "rows": found.rows, "folder": str(found.folder)})
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _set_up(
-    distributed: bool, coordinator: str | None, processes: int | None, process: int | None
-) -> None:
-    """Set JAX up, in a cluster if asked to or if the flags name one."""
-    machine.prepare()
-    if distributed:
-        machine.join_cluster(coordinator, processes, process)
-        return
-    check(
-        coordinator is None or "JAX_COORDINATOR_ADDRESS" in os.environ,
-        "--coordinator is of use with --distributed only; add it",
-    )
-
-
-def _check_folder(folder: Path) -> None:
-    check(
-        folder.is_dir() and os.access(folder, os.W_OK),
-        f"--out must be in a folder that exists and can be written, got {folder}",
-    )
 
 
 def main(argv: list[str] | None = None) -> None:
