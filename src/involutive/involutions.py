@@ -13,11 +13,11 @@ vector z = φ ⌢ π and returns `f(z)` with `log|det Df(z)|`.
 import abc
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.bijections import AbstractBijection
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from involutive.bijections import constant_log_det
@@ -156,7 +156,7 @@ class MatrixBlock(AbstractInvolution):
             f"v and w must be vectors of one size, got shapes {v.shape} and {w.shape}",
         )
         for name, vector in (("v", v), ("w", w)):
-            if not isinstance(vector, jax.core.Tracer):
+            if not isinstance(vector, Tracer):
                 check(
                     bool(jnp.all(jnp.isfinite(vector))) and bool(jnp.any(vector != 0)),
                     f"{name} must be finite and not zero, got {np.asarray(vector).tolist()[:8]}",

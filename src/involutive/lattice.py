@@ -11,6 +11,8 @@ For the matrix block, with k the largest coordinate of v and u = v_rest/v_k,
     I_M = L⁻¹ ∘ (y_k ↦ -y_k - 2c·y_rest) ∘ L,   L: x_rest ↦ x_rest - u x_k,   c = v_k w_rest/(v·w).
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -115,7 +117,7 @@ def _involution(f: AbstractInvolution, grid: float) -> AbstractInvolution:
     raise _refusal(f)
 
 
-def _bijection(g: AbstractBijection, grid: float) -> AbstractBijection:
+def _bijection(g: Any, grid: float) -> AbstractBijection:
     match g:
         case AdditiveCoupling():
             return AdditiveCoupling(g.net, g.shape[0], g.split, g.flip, grid)

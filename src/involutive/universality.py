@@ -32,6 +32,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax import bijections as fb
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 from numpy.random import Generator
 
@@ -86,7 +87,7 @@ def ramp(x: Vector) -> Scalar:
 
 def shrink(dim: int, epsilon: Number) -> fb.Affine:
     """g: multiply π by ε and add 1 to the last coordinate of each half."""
-    if not isinstance(epsilon, jax.core.Tracer):
+    if not isinstance(epsilon, Tracer):
         check(epsilon > 0, f"epsilon must be positive, got {epsilon}")
     scale = jnp.concatenate([jnp.ones(dim), jnp.full(dim + 6, epsilon)])
     flag = np.concatenate([np.zeros(dim + 2), [1.0]])

@@ -82,8 +82,8 @@ def sample(
     root = as_key(key)
     check_count("num_chains", num_chains)
     check_count("num_samples", num_samples)
-    num_warmup = getattr(kernel, "warmup", 0) if num_warmup is None else num_warmup
-    check_count("num_warmup", num_warmup, least=0)
+    advised = getattr(kernel, "warmup", 0)
+    num_warmup = check_count("num_warmup", advised if num_warmup is None else num_warmup, least=0)
     check_count("thin", thin)
     check_count("block", block)
     share = share_of(mesh, num_chains, block)
