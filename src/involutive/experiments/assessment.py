@@ -137,7 +137,6 @@ def run(config: Config) -> dict[str, Any]:
     found = cases()
     bounds, errors, by_runs, run_errors = [], [], [], []
     for number, case in enumerate(found.values()):
-        keys = jr.split(jr.fold_in(jr.key(config.seed), number), 2)
         kernels = [make(case) for _, make in config.kernels]
         curves = [
             assess(
@@ -145,7 +144,7 @@ def run(config: Config) -> dict[str, Any]:
                 steps=config.steps,
                 runs=config.runs,
                 starts=config.starts,
-                key=jr.fold_in(keys[0], 0),  # the same for all: they start alike
+                key=_key(config.seed, number, 0),  # the same for all: they start alike
                 initial=case.initial,
             )
             for kernel in kernels
@@ -156,7 +155,7 @@ def run(config: Config) -> dict[str, Any]:
                 steps=config.at_steps,
                 runs=runs,
                 starts=config.starts,
-                key=jr.fold_in(keys[1], runs),
+                key=_key(config.seed, number, runs),
                 initial=case.initial,
             )
             for runs in config.more_runs
@@ -179,6 +178,10 @@ def run(config: Config) -> dict[str, Any]:
         "run_bounds": np.array(by_runs),
         "run_errors": np.array(run_errors),
     }
+
+
+def _key(seed: int, number: int, part: int) -> Any:
+    return jr.fold_in(jr.fold_in(jr.key(seed), number), part)
 
 
 def table(data: Any) -> list[dict[str, Any]]:
