@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from involutive.bench.run import run
+from involutive.bench.compare import run
 
 
 def main() -> None:

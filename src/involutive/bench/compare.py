@@ -17,6 +17,7 @@ import numpy as np
 
 from involutive.bench.judge import judge
 from involutive.bench.peers import PEERS, check_peer, installed
+from involutive.bench.report import plain
 from involutive.bench.targets import MAKERS, make, reference
 from involutive.errors import InputError, check
 
@@ -78,7 +79,7 @@ def run(
     rows: list[dict[str, Any]] = []
     for target in targets:
         for peer in peers:
-            rows.append(one(peer, target, seed, limit, quick))
+            rows.append(plain(one(peer, target, seed, limit, quick)))
             if progress is not None:
                 progress(_line(rows[-1]))
             if folder is not None:  # after every row, so that a long run can be looked at
@@ -167,9 +168,9 @@ def _folder(out: Path) -> Path:
 
 
 def _write(folder: Path, header: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    from involutive.bench.report import draw, markdown, plain
+    from involutive.bench.report import draw, markdown
 
-    text = json.dumps({"header": header, "rows": plain(rows)}, indent=1, allow_nan=False)
+    text = json.dumps({"header": header, "rows": rows}, indent=1, allow_nan=False)
     (folder / "bench.json").write_text(text + "\n", encoding="utf-8")
     (folder / "bench.md").write_text(markdown(header, rows), encoding="utf-8")
     draw(header, rows).savefig(folder / "bench.png", dpi=110)

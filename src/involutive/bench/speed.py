@@ -1,0 +1,158 @@
+"""How close sampling is to its floor, and how its cost grows: `python -m involutive.bench.growth`.
+
+The floor is the proposal network f and the target density, compiled alone: no random numbers, no
+acceptance, nothing recorded. Below it lies the time of the network's matrix products. All three
+run the same blocks of chains on the same threads, in turn; the fastest of several is taken.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array
+
+from involutive import targets
+from involutive.architectures import paper_network
+from involutive.auxiliary import standard_normal
+from involutive.kernel import Kernel, evaluate
+from involutive.sampling.chains import BLOCK, Chains
+from involutive.targets import Target
+
+STEPS = 250
+Rows = list[dict[str, Any]]
+
+
+def paper_kernel(target: Target | None = None, aux_dim: int | None = None) -> Kernel:
+    """The paper's network on mog6 with 30 auxiliary dimensions, or on another target."""
+    target = targets.mog6() if target is None else target
+    aux_dim = 30 if aux_dim is None else aux_dim
+    return Kernel(target, paper_network(0, target.dim, aux_dim), standard_normal(aux_dim))
+
+
+@eqx.filter_jit
+def _bare(kernel: Kernel, z: Array, steps: Array) -> Array:
+    """f and the density, again and again; the density decides, so that neither is left out."""
+    dim = kernel.target.dim
+
+    def step(_: Any, z: Array) -> Array:
+        moved, _ = jax.vmap(kernel.involution)(z)
+        density = jax.vmap(lambda x: evaluate(kernel.target, x))(moved[:, :dim])
+        return jnp.where(density[:, None] > -jnp.inf, moved, z)
+
+    return jax.lax.fori_loop(0, steps, step, z)
+
+
+@eqx.filter_jit
+def _products(weights: list[Array], inputs: list[Array], steps: Array) -> list[Array]:
+    """The network's matrix products alone, each with its own input."""
+
+    def step(_: Any, inputs: list[Array]) -> list[Array]:
+        # a little of each result joins its input, so that no product is left out
+        results = [x @ w.T for x, w in zip(inputs, weights, strict=True)]
+        return [x + 1e-30 * r[:, :1] for x, r in zip(inputs, results, strict=True)]
+
+    return jax.lax.fori_loop(0, steps, step, inputs)
+
+
+def floor_seconds(kernel: Kernel, chains: int, steps: int, block: int) -> Callable[[], float]:
+    """Return a function that times the floor once, over blocks as the runner has them."""
+    size = kernel.involution.size
+    z, number = jr.normal(jr.key(0), (block, size)), jnp.asarray(steps)
+    return _over_blocks(lambda _: _bare(kernel, z, number), chains, block)
+
+
+def product_seconds(kernel: Kernel, chains: int, steps: int, block: int) -> Callable[[], float]:
+    """Return a function that times the matrix products once, each as often as a step uses it."""
+    weights = _weights(kernel)
+    inputs = [jr.normal(jr.key(0), (block, w.shape[1])) for w in weights]
+    number = jnp.asarray(steps)
+    return _over_blocks(lambda _: _products(weights, inputs, number), chains, block)
+
+
+def _weights(kernel: Kernel) -> list[Array]:
+    """The matrices of one step: g and g⁻¹ of the outer block twice, of the inner block once."""
+    outer = kernel.involution.outer  # type: ignore[attr-defined]
+    inner = kernel.involution.inner.inner  # type: ignore[attr-defined]
+    matrices = lambda tree: [x for x in jax.tree.leaves(tree) if eqx.is_array(x) and x.ndim == 2]  # noqa: E731
+    return 4 * matrices(outer) + 2 * matrices(inner)
+
+
+def runner_seconds(kernel: Kernel, chains: int, steps: int, block: int) -> Callable[[], float]:
+    """Return a function that times the chain runner once."""
+    runner = Chains(kernel, jr.key(0), range(chains), capacity=steps, block=block)
+    runner.start()
+
+    def measure() -> float:
+        began = time.perf_counter()
+        runner.advance(steps)
+        return time.perf_counter() - began
+
+    return measure
+
+
+def _over_blocks(run: Callable[[int], Any], chains: int, block: int) -> Callable[[], float]:
+    count = -(-chains // block)
+    workers = min(count, os.cpu_count() or 1)
+
+    def measure() -> float:
+        began = time.perf_counter()
+        if workers == 1:
+            jax.block_until_ready(run(0))
+        else:
+            with ThreadPoolExecutor(workers) as pool:
+                list(pool.map(lambda i: jax.block_until_ready(run(i)), range(count)))
+        return time.perf_counter() - began
+
+    return measure
+
+
+def fastest(measures: Sequence[Callable[[], float]], times: int) -> list[float]:
+    """The least of `times` measurements of each, taken in turn, after one that compiles."""
+    for measure in measures:
+        measure()
+    rounds = [[measure() for measure in measures] for _ in range(times)]
+    return [min(column) for column in zip(*rounds, strict=True)]
+
+
+def overhead(
+    chains: Sequence[int] = (1, 64, 1024, 8192), times: int = 7, block: int = BLOCK
+) -> Rows:
+    """The runner's cost per chain-step over the floor and over the matrix products."""
+    kernel, rows = paper_kernel(), []
+    for count in chains:
+        steps = max(min(STEPS, STEPS * 1024 // count), 16)
+        width = min(block, count)
+        makers = (runner_seconds, floor_seconds, product_seconds)
+        found = fastest([make(kernel, count, steps, width) for make in makers], times)
+        each = [1e6 * seconds / (count * steps) for seconds in found]
+        rows.append(
+            {
+                "chains": count,
+                "runner µs": each[0],
+                "f + density µs": each[1],
+                "products µs": each[2],
+                "over f + density": each[0] / each[1],
+                "over products": each[0] / each[2],
+            }
+        )
+    return rows
+
+
+def widths(
+    blocks: Sequence[int] = (8, 16, 32, 64, 128, 256, 512), chains: int = 1024, times: int = 5
+) -> Rows:
+    """Microseconds per chain-step by the width of a block."""
+    kernel = paper_kernel()
+    steps = 64
+    measures = [runner_seconds(kernel, chains, steps, block) for block in blocks]
+    found = fastest(measures, times)
+    return [
+        {"block": block, "runner µs": 1e6 * seconds / (chains * steps)}
+        for block, seconds in zip(blocks, found, strict=True)
+    ]

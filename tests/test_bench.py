@@ -1,0 +1,103 @@
+"""The benchmark: two peers on one target end to end, the judge's verdicts, the tables."""
+
+import json
+import sys
+
+import jax.random as jr
+import numpy as np
+import pytest
+
+import involutive as inv
+from involutive import bench
+from involutive.bench import compare, peers, report
+from involutive.bench.judge import judge
+from involutive.bench.targets import MAKERS, make, reference
+
+FIGURES = {
+    "setup_seconds": 1.0,
+    "sampling_seconds": 2.0,
+    "setup_evaluations": 10.0,
+    "sampling_evaluations": 4000.0,
+    "exchangeable": False,
+}
+
+
+def exact(name: str, count: int = 1000) -> np.ndarray:
+    target = make(name)
+    assert target.sample is not None
+    return np.asarray(target.sample(jr.key(5), 4 * count)).reshape(4, count, -1)
+
+
+@pytest.mark.parametrize("name", ["mog2_1d", "mog6", "ring5", "eight_modes", "funnel"])
+def test_exact_draws_are_correct_and_fully_effective(name):
+    found = judge(make(name), reference(name), exact(name), FIGURES)
+    assert found.wrong == ""
+    assert found.ess_per_draw > 0.8
+    assert found.ess_per_second == pytest.approx(found.ess / 2.0)
+    assert found.seconds_to["1000"] == pytest.approx(1.0 + 1000 / found.ess_per_second)
+    assert found.extrapolated == {"1000": False, "10000": True, "100000": True}
+    assert found.evaluations_per_ess == pytest.approx(4000.0 / found.ess)
+
+
+SPOILT = {
+    "a mode missed": (lambda x: np.where(x[..., :1] > 4, -x, x), "mode weights"),
+    "too narrow": (lambda x: 0.9 * x, "quantile"),
+    "not finite": (lambda x: np.where(x > 6, np.nan, x), "not finite"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "words"), SPOILT.values(), ids=SPOILT)
+def test_wrong_draws_are_wrong_and_have_no_ess(spoil, words):
+    found = judge(make("mog6"), reference("mog6"), spoil(exact("mog6")), FIGURES)
+    assert words in found.wrong
+    assert not found.correct
+    assert found.ess == 0.0
+    assert found.seconds_to["1000"] == np.inf
+
+
+def test_few_draws_are_allowed_the_error_of_few_draws():
+    found = judge(make("eight_modes"), reference("eight_modes"), exact("eight_modes", 50), FIGURES)
+    assert found.mode_error is not None and found.mode_error > 0.03
+    assert found.wrong == ""
+
+
+def test_every_peer_and_target_has_its_place():
+    assert set(MAKERS) >= {"mog2_1d", "mog6", "ring5", "two_modes", "eight_modes", "funnel"}
+    assert not peers.installed("pocomc") or peers.load("pocomc")
+    with pytest.raises(inv.InputError, match=r"a peer must be one of involutive.*got 'stan'"):
+        bench.run(peers=["stan"])
+    with pytest.raises(inv.InputError, match=r"target must be one of mog2_1d.*got 'moon'"):
+        bench.run(targets=["moon"])
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> bench.Bench:
+    out = tmp_path_factory.mktemp("bench")
+    return bench.run(quick=True, out=out, targets=["mog2_1d"], peers=["emcee", "hmc"])
+
+
+def test_two_peers_on_one_target(small):
+    emcee, hmc = small.rows
+    assert not emcee.get("failed") and not hmc.get("failed")
+    assert emcee["correct"] and emcee["ess"] > 0
+    # from N(0, 9) HMC's chains start on both sides, but no chain ever crosses
+    assert emcee["setup_seconds"] > 0 and hmc["sampling_seconds"] > 0
+    saved = json.loads((small.folder / "bench.json").read_text())
+    assert [row["peer"] for row in saved["rows"]] == ["emcee", "hmc"]
+    assert saved["header"]["quick"] is True
+    assert (small.folder / "bench.png").stat().st_size > 5000
+    assert "| emcee | correct" in (small.folder / "bench.md").read_text()
+    assert "QUICK" in small.markdown
+
+
+def test_a_peer_that_fails_costs_its_own_row(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    row = compare.one("emcee", "mog2_1d", 0, 1.0, True)
+    assert row["failed"] == "ended with 1: no message"
+    assert report.verdict(row) == row["failed"]
+
+
+def test_a_peer_that_hangs_is_ended(monkeypatch):
+    monkeypatch.setattr(compare, "GRACE", 0.0)
+    row = compare.one("emcee", "mog2_1d", 0, 0.1, True)
+    assert row["failed"] == "no result within 0 s"
