@@ -12,7 +12,8 @@ import involutive as inv
 from involutive.sampling.diagnostics import ess_per_draw, mode_weights
 from involutive.sampling.run import parameter_hash
 from involutive.training.budget import Budget
-from involutive.training.learn import Effort, learn
+from involutive.training.learn import learn
+from involutive.training.learner import Effort, Learner
 from involutive.training.mixture_fit import count_clusters, fit_mixture
 from involutive.training.recipe import Recipe, independence_figures, whitening
 
@@ -70,6 +71,28 @@ def test_learning_is_deterministic():
         for _ in range(2)
     }
     assert len(hashes) == 1
+
+
+def test_an_interrupted_run_resumes_to_the_same_kernel(tmp_path, monkeypatch):
+    target, path = inv.targets.mog2_1d(), tmp_path / "learning.inv"
+    sizes = {"recipe": SHORT, "effort": SMALL, "progress": False}
+    whole = parameter_hash(learn(target, key=5, **sizes))
+    proceed, calls = Learner.next_round, []
+
+    def stop_in_the_second_round(self, at):
+        calls.append(at.number)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return proceed(self, at)
+
+    monkeypatch.setattr(Learner, "next_round", stop_in_the_second_round)
+    with pytest.raises(KeyboardInterrupt):
+        learn(target, key=5, checkpoint=path, **sizes)
+    monkeypatch.setattr(Learner, "next_round", proceed)
+    resumed = learn(target, key=5, checkpoint=path, resume=True, **sizes)
+    assert parameter_hash(resumed) == whole
+    with pytest.raises(inv.InputError, match="was saved by a run with key"):
+        learn(target, key=6, checkpoint=path, resume=True, **sizes)
 
 
 def test_a_bounded_density_without_gradients():

@@ -23,6 +23,7 @@ from involutive.errors import InputError, check
 from involutive.kernel import AbstractKernel, State
 
 BLOCK = 32  # chains a block; measured by `involutive bench --speed`
+GROUP = 16  # steps whose randomness is drawn at once
 ATTEMPTS = 100  # draws from X before a chain without finite density is given up
 
 
@@ -52,31 +53,47 @@ def _advance(
     The trip count is dynamic, so that one compilation serves chunks of every length.
     """
 
-    def move(state: State, t: Array) -> tuple[State, Any]:
-        keys = jax.vmap(jr.fold_in, (0, None))(chain_keys, t)
-        return jax.vmap(kernel.step)(keys, state)
+    steps, (block, dim) = count * thin, state.position.shape
 
-    def keep(i: Array, carry: tuple[State, Trace]) -> tuple[State, Trace]:
-        state, trace = carry
+    def group(g: Array, carry: Any) -> Any:
+        """Draw what is random in `GROUP` steps at once, then make them."""
+        times = first_step + g * GROUP + jnp.arange(GROUP)
+        keys = jax.vmap(lambda t: jax.vmap(jr.fold_in, (0, None))(chain_keys, t))(times)
+        noise = jax.vmap(jax.vmap(kernel.draw))(keys)
 
-        def again(j: Array, inner: tuple[State, Any]) -> tuple[State, Any]:
-            state, (_, rate, bad, lost) = inner
-            state, info = move(state, first_step + i * thin + j)
-            rate = rate + info.acceptance_rate / thin
-            return state, (info.accepted, rate, bad | info.nonfinite, lost | info.irreversible)
+        def one(j: Array, carry: Any) -> Any:
+            now = jax.tree.map(lambda rows: jax.lax.dynamic_index_in_dim(rows, j, 0, False), noise)
+            return move(now, g * GROUP + j, carry)
 
-        none = jnp.zeros(state.log_density.shape, bool)
-        figures = (none, jnp.zeros_like(state.log_density), none, none)
-        state, figures = jax.lax.fori_loop(0, thin, again, (state, figures))
-        row = Trace(state.position, state.log_density, *figures)
-        return state, jax.tree.map(lambda all_rows, new: all_rows.at[i].set(new), trace, row)
+        return jax.lax.fori_loop(0, jnp.minimum(GROUP, steps - g * GROUP), one, carry)
 
-    block, dim = state.position.shape
+    def move(noise: Any, number: Array, carry: tuple[State, Any, Trace]) -> Any:
+        state, (rate, bad, lost), trace = carry
+        state, info = jax.vmap(kernel.move)(noise, state)
+        if thin > 1:
+            first = number % thin == 0
+            rate = jnp.where(first, 0.0, rate) + info.acceptance_rate / thin
+            bad, lost = (
+                (flag & ~first) | new
+                for flag, new in ((bad, info.nonfinite), (lost, info.irreversible))
+            )
+        else:
+            rate, bad, lost = info.acceptance_rate, info.nonfinite, info.irreversible
+        row = Trace(state.position, state.log_density, info.accepted, rate, bad, lost)
+        i = number // thin  # overwritten until the last of its thin steps
+        put = jax.lax.dynamic_update_index_in_dim
+        trace = jax.tree.map(lambda rows, new: put(rows, new, i, 0), trace, row)
+        return state, (rate, bad, lost), trace
+
     numbers = jnp.zeros((capacity, block), state.log_density.dtype)
     flags = jnp.zeros((capacity, block), bool)
     positions = jnp.zeros((capacity, block, dim), state.position.dtype)
     trace = Trace(positions, numbers, flags, numbers, flags, flags)
-    return jax.lax.fori_loop(0, count, keep, (state, trace))
+    none = jnp.zeros(block, bool)
+    tally = (jnp.zeros_like(state.log_density), none, none)
+    groups = (steps + GROUP - 1) // GROUP
+    state, _, trace = jax.lax.fori_loop(0, groups, group, (state, tally, trace))
+    return state, trace
 
 
 @eqx.filter_jit
@@ -124,11 +141,10 @@ class Chains:
         self.step = 0
 
     def start(self, initial: Any = None) -> None:
-        """Place the chains at given positions, or draw them from a law until the density is finite."""
+        """Place the chains at given positions, or draw them until their density is finite."""
         dim = self.kernel.target.dim
         if initial is None or isinstance(initial, AbstractDistribution):
-            own = getattr(self.kernel, "start", None) or self.kernel.initial
-            law = initial or own or Normal(jnp.zeros(dim), jnp.ones(dim))
+            law = initial or self.kernel.initial or Normal(jnp.zeros(dim), jnp.ones(dim))
             self.blocks = self._each(lambda i: self._start_block(law, i))
         else:
             positions = self._rows(check_positions(initial, self.ids.size, dim))

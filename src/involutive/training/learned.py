@@ -52,8 +52,7 @@ class Learned(AbstractKernel):
     """A learned global proposal composed with a local move; fixed from here on.
 
     Attributes:
-        initial: the law X that learning started from.
-        start: the law of the learned proposal, which chains start from.
+        initial: the law of the learned proposal, which chains start from.
         kernel: the composition that is sampled with.
         warmup: steps to throw away before the first draw, unless `sample` is told otherwise.
         outcome: what learning reached.
@@ -61,7 +60,6 @@ class Learned(AbstractKernel):
 
     target: Target
     initial: AbstractDistribution | None
-    start: AbstractDistribution
     kernel: AbstractKernel
     warmup: int = eqx.field(static=True)
     outcome: Outcome = eqx.field(static=True)

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Key
 from paramax import NonTrainable
 
@@ -84,5 +85,9 @@ def apply_gradient(
 
 
 def minibatch(data: Data, key: Key[Array, ""], size: int) -> Float[Array, "rows dim"]:
-    """Draw `size` rows with replacement."""
-    return data[jax.random.randint(key, (size,), 0, data.shape[0])]
+    """Draw `size` rows with replacement; under a mesh, spread evenly over its devices."""
+    rows = data[jax.random.randint(key, (size,), 0, data.shape[0])]
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or size % mesh.size:
+        return rows
+    return jax.lax.with_sharding_constraint(rows, PartitionSpec(mesh.axis_names))

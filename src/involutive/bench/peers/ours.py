@@ -4,7 +4,8 @@ import time
 
 from involutive.bench.peers.base import Outcome, Task, keep_sampling
 from involutive.sampling.run import sample
-from involutive.training.learn import _cost, learn
+from involutive.training.learn import learn
+from involutive.training.learner import _cost
 
 CHAINS, DRAWS = 512, 250
 

@@ -1,0 +1,280 @@
+"""The stages of learning: find, train, let chains repair the weights, compose, measure."""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Key
+
+from involutive.auxiliary import GaussianMixture
+from involutive.errors import check
+from involutive.kernel import AbstractKernel, Kernel, Mixture
+from involutive.sampling.chains import Chains
+from involutive.sampling.progress import Progress
+from involutive.sampling.share import batches_over
+from involutive.targets import Target
+from involutive.training.budget import Meter
+from involutive.training.learned import Learned, Outcome, compose, local_chances
+from involutive.training.likelihood import proposal_law
+from involutive.training.local import gradients_useful, local_move
+from involutive.training.recipe import (
+    Recipe,
+    Trained,
+    best_covered,
+    covered,
+    independence_figures,
+    train_proposal,
+)
+from involutive.training.start import anneal, climb, climb_evaluations, finite_draws
+
+PILOT_CHAINS, PILOT_DRAWS = 64, 1000
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Sizes of the search and of the rounds.
+
+    Attributes:
+        climbers: points of X that climb.
+        particles: particles of the annealed start.
+        chains: chains that refresh the training draws.
+        steps: steps they make a round; the second half is kept.
+        rounds: the most rounds.
+    """
+
+    climbers: int = 1024
+    particles: int = 2000
+    chains: int = 512
+    steps: int = 80
+    rounds: int = 6
+
+    def scaled(self, scale: float) -> "Effort":
+        """The same at another size."""
+        shrink = lambda size, least: max(int(size * min(scale, 1.0)), least)  # noqa: E731
+        return Effort(
+            climbers=shrink(self.climbers, 64),
+            particles=shrink(self.particles, 256),
+            chains=shrink(self.chains, 64),
+            steps=max(int(self.steps * scale**0.5), 20),
+            rounds=max(int(self.rounds * scale**0.5), 1),
+        )
+
+
+class Round(NamedTuple):
+    """Where learning stands between two rounds: all that the next one needs."""
+
+    number: int
+    trained: Trained
+    states: np.ndarray  # of the chains
+    draws: np.ndarray  # that the proposal was trained on
+    fresh: np.ndarray  # those of the last refresh
+    key: Any
+    done: bool
+
+
+@dataclass(frozen=True)
+class Learner:
+    """The stages of learning, with what they share."""
+
+    target: Target
+    law: AbstractDistribution
+    meter: Meter
+    effort: Effort
+    recipe: Recipe
+    progress: bool | None
+    devices: list[Any] | None = None
+
+    def find(self, key: Key[Array, ""], initial: Any) -> np.ndarray:
+        """Points that cover the density: climbed from X, annealed from X, and the user's own."""
+        key_start, key_climb, key_anneal = jr.split(key, 3)
+        starts = finite_draws(self.target, self.law, key_start, self.effort.particles)
+        check(
+            len(starts) > 0,
+            "the log density is not finite at any of 100 draws of the initial law; pass initial=, "
+            "a law or points inside the support",
+        )
+        gradients = gradients_useful(self.target, starts)
+        found = []
+        with Progress("finding modes", 2, self.progress) as bar:
+            if gradients:
+                spread = self._spread_starts(starts)
+                found.append(np.asarray(climb(self.target, spread, key_climb)))
+                self.meter.spend(climb_evaluations(len(spread), self.target.dim))
+            bar.update(1, evaluations=self.meter.evaluations)
+            if not found or self.meter.allows(0, seconds=10.0):
+                points, spent = anneal(
+                    self.target, self.law, starts, key_anneal, gradients=gradients
+                )
+                found.append(np.asarray(points))
+                self.meter.spend(spent)
+            bar.update(2, evaluations=self.meter.evaluations)
+        if initial is not None and not isinstance(initial, AbstractDistribution):
+            found.append(np.asarray(initial, dtype=found[0].dtype))
+        pool = np.concatenate(found)
+        values = np.asarray(jax.vmap(self.target.log_density)(jnp.asarray(pool)))
+        return pool[np.isfinite(pool).all(axis=1) & np.isfinite(values)]
+
+    def _spread_starts(self, starts: Array) -> Array:
+        """Climbers from X and, for the modes around it, from two and four times as far out."""
+        points = starts[: self.effort.climbers]
+        stretch = jnp.asarray([1.0, 1.0, 2.0, 4.0], points.dtype)[jnp.arange(len(points)) % 4]
+        centre = jnp.mean(starts, axis=0)[None, :]
+        return centre + (points - centre) * stretch[:, None]
+
+    def train(self, draws: np.ndarray, key: Key[Array, ""], previous: Trained | None) -> Trained:
+        """Train the proposal on draws; the log-variance objective evaluates the density."""
+        recipe = self.recipe
+        with batches_over(self.devices):
+            trained = train_proposal(
+                self.target,
+                draws,
+                key,
+                recipe=recipe,
+                initial=self.law,
+                progress=self.progress,
+                previous=previous,
+                seconds=self.meter.seconds_left,
+            )
+        self.meter.spend(trained.evaluations)
+        return trained
+
+    def first_round(self, points: np.ndarray, key: Key[Array, ""]) -> Round:
+        """Train on the points found; couplings wait until the draws are of the target."""
+        key_train, key_pick, key = jr.split(key, 3)
+        steps = max(self.recipe.tune_steps // 3, 1)
+        quick = replace(self, recipe=replace(self.recipe, flow_below=0.0, tune_steps=steps))
+        trained = quick.train(points, key_train, None)
+        pick = np.asarray(jr.permutation(key_pick, len(points)))[: self.effort.chains]
+        return Round(0, trained, points[pick], points, points[:0], key, False)
+
+    def next_round(self, at: Round) -> Round:
+        """Let chains repair the weights, train again, and see whether anything changed."""
+        key_local, key_cover, key_chains, key_seen, key_train, key = jr.split(at.key, 6)
+        points = jnp.asarray(at.draws)
+        local = local_move(
+            self.target,
+            points,
+            key_local,
+            gradients=gradients_useful(self.target, points),
+            initial=self.law,
+        )
+        proposal = covered(at.trained.kernel, key_cover)
+        fresh, states = self.refresh(proposal, local, at.states, key_chains)
+        draws = np.concatenate([at.fresh[len(at.fresh) // 2 :], fresh])
+        settled = len(at.fresh) > 0 and _same_spread(at.fresh, fresh)
+        # on draws it was not trained on: a mode that few chains had reached shows here
+        seen = independence_figures(at.trained.kernel, _thinned(fresh), key_seen)
+        trained = self.train(draws, key_train, at.trained)
+        done = settled and trained.ess < 1.1 * seen["ess"]
+        return Round(at.number + 1, trained, states, draws, fresh, key, done)
+
+    def more(self, at: Round) -> bool:
+        """Whether another round is worth it and within the budget."""
+        cost = len(at.states) * self.effort.steps
+        seconds = self.meter.seconds / 4 if at.number else 0.0
+        return not at.done and at.number < self.effort.rounds and self.meter.allows(cost, seconds)
+
+    def refresh(
+        self, proposal: Kernel, local: Kernel, states: np.ndarray, key: Key[Array, ""]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Run chains from `states`; return the kept draws and the last states."""
+        mover = Mixture([local, proposal], [0.5, 0.5])
+        steps = self.effort.steps
+        trace = self._run(mover, states, steps, key)
+        kept = trace.position[:, steps // 2 :]
+        return kept.reshape(-1, self.target.dim), trace.position[:, -1]
+
+    def _run(self, kernel: AbstractKernel, states: Any, steps: int, key: Key[Array, ""]) -> Any:
+        count = len(states) if isinstance(states, np.ndarray) else PILOT_CHAINS
+        chains = Chains(kernel, key, range(count), capacity=steps, devices=self.devices)
+        chains.start(states)
+        self.meter.spend(count * steps * _cost(kernel))
+        return chains.advance(steps)
+
+    def finish(
+        self, trained: Trained, draws: np.ndarray, rounds: int, key: Key[Array, ""]
+    ) -> Learned:
+        """Compose with a local move; measure on chains started apart; say what was reached."""
+        key_local, key_cover, key_pilot = jr.split(key, 3)
+        points = jnp.asarray(draws)
+        trained = best_covered(_pruned(trained), points[-20_000:], key_cover)
+        gradients = trained.ess < 0.5 and gradients_useful(self.target, points)
+        local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
+        warmup = int(np.clip(np.ceil(20 / max(trained.ess, 1e-3)), 20, 200))
+        start = proposal_law(trained.kernel)
+        best: Learned | None = None
+        for chance in local_chances(trained.ess, cheap=not gradients):
+            kernel = compose(trained.kernel, local, chance)
+            trace = self._run(kernel, start, warmup + PILOT_DRAWS, key_pilot)
+            outcome = self._judge(trace, warmup, trained, rounds)
+            if best is None or outcome.ess_per_draw > best.outcome.ess_per_draw:
+                best = Learned(self.target, start, kernel, warmup, outcome)
+            # a chain held in rare states shows as fewer effective draws than the proposal promises
+            if outcome.ess_per_draw > 0.75 * trained.ess or not self.meter.allows(0, 5.0):
+                break
+        assert best is not None
+        return best
+
+    def _judge(self, trace: Any, warmup: int, trained: Trained, rounds: int) -> Outcome:
+        from involutive.interop.arviz import ess, rhat
+
+        positions = trace.position[:, warmup:].astype(np.float64)
+        squares = np.sum(positions**2, axis=2, keepdims=True)
+        values = np.concatenate([positions, squares], axis=2)
+        r_hat = float(np.nanmax(rhat(values)))
+        per_draw = float(np.nanmin(ess(values)) / (positions.shape[0] * positions.shape[1]))
+        converged = r_hat <= 1.05 and per_draw >= 0.01
+        advice = "" if converged else _advice(r_hat, per_draw)
+        return Outcome(
+            acceptance=float(trace.acceptance_rate[:, warmup:].mean()),
+            ess_per_draw=min(per_draw, 1.0),
+            r_hat=r_hat,
+            rounds=rounds,
+            evaluations=self.meter.evaluations,
+            seconds=self.meter.seconds,
+            converged=converged,
+            advice=advice,
+            history=trained.history,
+        )
+
+
+def _pruned(trained: Trained) -> Trained:
+    law = trained.kernel.auxiliary
+    if not isinstance(law, GaussianMixture):
+        return trained
+    return replace(trained, kernel=eqx.tree_at(lambda k: k.auxiliary, trained.kernel, law.pruned()))
+
+
+def _cost(kernel: AbstractKernel) -> int:
+    """Density evaluations a step, a gradient counted as three."""
+    parts = getattr(kernel, "kernels", (kernel,))
+    leaps = [getattr(getattr(part, "involution", None), "num_steps", 0) for part in parts]
+    return sum(1 + 3 * (steps + 1) if steps else 1 for steps in leaps)
+
+
+def _thinned(draws: np.ndarray, count: int = 2000) -> Array:
+    return jnp.asarray(draws[np.linspace(0, len(draws) - 1, count).astype(int)])
+
+
+def _same_spread(old: np.ndarray, fresh: np.ndarray) -> bool:
+    """Whether two sets of draws have the same means and spreads, within a tenth of a spread."""
+    low, high = np.quantile(old, [0.1, 0.9], axis=0), np.quantile(fresh, [0.1, 0.9], axis=0)
+    width = np.maximum(low[1] - low[0], 1e-300)
+    return bool((np.abs(low - high) < 0.1 * width).all())
+
+
+def _advice(r_hat: float, per_draw: float) -> str:
+    if r_hat > 1.05:
+        return (
+            f"chains started apart disagree (R-hat {r_hat:.2f}); pass initial= that covers every "
+            "mode, or a larger budget="
+        )
+    return (
+        f"only {per_draw:.3f} effective draws per draw; pass a larger budget=, or reparametrise "
+        "the model"
+    )
