@@ -63,14 +63,15 @@ def run(config: Config) -> dict[str, Any]:
             classical_a_nice([_weights(part.net) for part in network.bijections]),
         )
         start = target.sample(key_start, config.chains)  # type: ignore[misc]
-        keys = jr.split(key_run, (config.steps, config.chains))
-        results = [_both(k, m, start, keys) for k, m in zip(kernels, moves, strict=True)]
+        # raw bits, because the same random numbers are used again on purpose
+        bits = jr.key_data(jr.split(key_run, (config.steps, config.chains)))
+        results = [_both(k, m, start, bits) for k, m in zip(kernels, moves, strict=True)]
     return {name: np.stack([r[name] for r in results]) for name in results[0]}
 
 
-def _both(kernel: Kernel, move: Move, start: Array, keys: Array) -> dict[str, np.ndarray]:
-    positions, accepted, back = map(np.asarray, _as_involution(kernel, start, keys))
-    auxiliary, exponential = map(np.asarray, _random_numbers(kernel, keys))
+def _both(kernel: Kernel, move: Move, start: Array, bits: Array) -> dict[str, np.ndarray]:
+    positions, accepted, back = map(np.asarray, _as_involution(kernel, start, bits))
+    auxiliary, exponential = map(np.asarray, _random_numbers(kernel, bits))
     classical, taken = as_classical(move, np.asarray(start), auxiliary, exponential)
     return {
         "involution": positions,
@@ -82,7 +83,7 @@ def _both(kernel: Kernel, move: Move, start: Array, keys: Array) -> dict[str, np
 
 
 @eqx.filter_jit
-def _as_involution(kernel: Kernel, start: Array, keys: Array) -> tuple[Array, Array, Array]:
+def _as_involution(kernel: Kernel, start: Array, bits: Array) -> tuple[Array, Array, Array]:
     def move(state: Any, keys: Array) -> tuple[Any, tuple[Array, Array]]:
         state, info = jax.vmap(kernel.step)(keys, state)
         return state, (state.position, info.accepted)
@@ -91,20 +92,21 @@ def _as_involution(kernel: Kernel, start: Array, keys: Array) -> tuple[Array, Ar
         z = jnp.concatenate([x, kernel.auxiliary.sample(key)])
         return jnp.max(jnp.abs(kernel.involution(kernel.involution(z)[0])[0] - z))
 
-    _, (positions, accepted) = jax.lax.scan(move, jax.vmap(kernel.init)(start), keys)
-    fresh = jax.vmap(lambda key: jr.fold_in(key, 1))(keys[0])
+    start_state, keys = jax.vmap(kernel.init)(start), jr.wrap_key_data(bits)
+    _, (positions, accepted) = jax.lax.scan(move, start_state, keys)
+    fresh = jax.vmap(lambda key: jr.fold_in(key, 1))(jr.wrap_key_data(bits[0]))
     return positions, accepted, jnp.max(jax.vmap(off)(start, fresh))
 
 
 @eqx.filter_jit
-def _random_numbers(kernel: Kernel, keys: Array) -> tuple[Array, Array]:
+def _random_numbers(kernel: Kernel, bits: Array) -> tuple[Array, Array]:
     """The auxiliary variables and exponential variates that `Kernel.step` draws from its keys."""
 
     def one(key: Array) -> tuple[Array, Array]:
         key_auxiliary, key_accept = jr.split(key)
         return kernel.auxiliary.sample(key_auxiliary), jr.exponential(key_accept)
 
-    return jax.vmap(jax.vmap(one))(keys)
+    return jax.vmap(jax.vmap(one))(jr.wrap_key_data(bits))
 
 
 # ── The classical forms, in NumPy ───────────────────────────────────────────────────────────────
