@@ -3,6 +3,8 @@
 FlowJAX's `AbstractDistribution` is the interface: `sample(key)` and `log_prob(v)` of one vector.
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -24,7 +26,7 @@ class GaussianMixture(AbstractDistribution):
     """`Σ_k w_k N(μ_k, (A_kᵀ A_k)⁻¹)`: a learnable auxiliary law.
 
     A_k is lower triangular with diagonal `exp(log_diagonal_k)`, so every parameter value is a
-    valid law: the density needs `A_k (x - μ_k)`, a draw one triangular solve.
+    valid law: the density needs `A_k (x - μ_k)`, a draw `A_k⁻¹` times a normal vector.
     """
 
     logits: Float[Array, " k"]
@@ -58,9 +60,20 @@ class GaussianMixture(AbstractDistribution):
         """Return the triangular factors A_k of the precisions."""
         return jnp.tril(self.lower, -1) + jax.vmap(jnp.diag)(jnp.exp(self.log_diagonal))
 
+    def inverse_factors(self) -> Float[Array, "k dim dim"]:
+        """Return `A_k⁻¹`, a square root of the covariance of every component."""
+        solve = partial(jax.scipy.linalg.solve_triangular, lower=True)
+        return jax.vmap(solve, (0, None))(
+            self.factors(), jnp.eye(self.shape[0], dtype=self.lower.dtype)
+        )
+
     def log_components(self, x: Float[Array, " dim"]) -> Float[Array, " k"]:
         """Return `log(w_k N(x; μ_k, ·))` for every component."""
-        white = jnp.einsum("kij,kj->ki", self.factors(), x[None, :] - self.means)
+        # one matrix product for all components, where `A_k (x - μ_k)` would be k small ones
+        factors = self.factors()
+        count, dim = self.means.shape
+        white = (factors.reshape(count * dim, dim) @ x).reshape(count, dim)
+        white = white - jnp.einsum("kij,kj->ki", factors, self.means)
         normal = -0.5 * jnp.sum(white**2, axis=1) + jnp.sum(self.log_diagonal, axis=1)
         constant = 0.5 * self.shape[0] * jnp.log(2 * jnp.pi)
         return jax.nn.log_softmax(self.logits) + normal - constant
@@ -71,9 +84,9 @@ class GaussianMixture(AbstractDistribution):
     def _sample(self, key, condition=None):
         key_component, key_noise = jr.split(key)
         k = jr.categorical(key_component, self.logits)
-        factor = jnp.tril(self.lower[k], -1) + jnp.diag(jnp.exp(self.log_diagonal[k]))
         noise = jr.normal(key_noise, self.shape)
-        return self.means[k] + jax.scipy.linalg.solve_triangular(factor, noise, lower=True)
+        # of all components, so that many draws share the solve; a draw is then one product
+        return self.means[k] + self.inverse_factors()[k] @ noise
 
     def joined(self, other: "GaussianMixture", share: float) -> "GaussianMixture":
         """Return the mixture of this law with weight `1 - share` and `other` with weight `share`."""

@@ -85,7 +85,15 @@ class AbstractKernel(eqx.Module):
 
     @abc.abstractmethod
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
-        """Make one move."""
+        """Make one move: `move(draw(key), state)`."""
+
+    def draw(self, key: Key[Array, ""]) -> Any:
+        """Everything random in a step, drawn apart: many at once cost much less than one by one."""
+        return key
+
+    def move(self, noise: Any, state: State) -> tuple[State, Info]:
+        """Make the move that `draw` has drawn the randomness of; nothing in it is random."""
+        return self.step(noise, state)
 
 
 class Kernel(AbstractKernel):
@@ -134,14 +142,21 @@ class Kernel(AbstractKernel):
         self.target, self.involution, self.auxiliary = target, involution, auxiliary
         self.initial, self.guard = initial, guard
 
-    def propose(self, state: State, auxiliary: Vector) -> Proposal:
-        """Apply f to (φ, π) and return where it leads with the log acceptance ratio."""
+    def propose(
+        self, state: State, auxiliary: Vector, log_auxiliary: Scalar | None = None
+    ) -> Proposal:
+        """Apply f to (φ, π) and return where it leads with the log acceptance ratio.
+
+        `log_auxiliary` is log Y(π) where it is known already.
+        """
         dim = self.target.dim
         z = jnp.concatenate([state.position, auxiliary])
         moved, log_det = self.involution(z)
         position, returned = moved[:dim], moved[dim:]
         log_density = evaluate(self.target, position)
-        gained = self.auxiliary.log_prob(returned) - self.auxiliary.log_prob(auxiliary)
+        if log_auxiliary is None:
+            log_auxiliary = self.auxiliary.log_prob(auxiliary)
+        gained = self.auxiliary.log_prob(returned) - log_auxiliary
         log_ratio = log_density - state.log_density + gained + log_det
         finite = jnp.all(jnp.isfinite(moved)) & ~jnp.isnan(log_ratio)
         reversible = self._returns(z, moved) & (log_det > -jnp.inf)
@@ -150,11 +165,20 @@ class Kernel(AbstractKernel):
 
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
         """Draw a fresh π, propose, and accept with probability `min(1, ratio)`."""
+        return self.move(self.draw(key), state)
+
+    def draw(self, key: Key[Array, ""]) -> tuple[Vector, Scalar, Scalar]:
+        """Draw π, with its log density, and -log u for the uniform u that decides."""
         key_auxiliary, key_accept = jr.split(key)
         auxiliary = self.auxiliary.sample(key_auxiliary)
         if isinstance(self.involution, Lattice):
             auxiliary = self.involution.snap(auxiliary)
-        return decide(key_accept, state, self.propose(state, auxiliary))
+        level = jr.exponential(key_accept, dtype=auxiliary.dtype)
+        return auxiliary, self.auxiliary.log_prob(auxiliary), level
+
+    def move(self, noise: tuple[Vector, Scalar, Scalar], state: State) -> tuple[State, Info]:
+        auxiliary, log_auxiliary, level = noise
+        return settle(level, state, self.propose(state, auxiliary, log_auxiliary))
 
     def _returns(self, z: Vector, moved: Vector) -> Flag:
         """Whether f(f(z)) = z within the guard's tolerance."""
@@ -183,16 +207,22 @@ class Mixture(AbstractKernel):
         self.target, self.initial = self.kernels[0].target, _first_initial(self.kernels)
 
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        return self.move(self.draw(key), state)
+
+    def draw(self, key: Key[Array, ""]) -> tuple[Array, tuple[Any, ...]]:
+        """Draw the choice, and the randomness of every kernel from the same key: one is used."""
         key_choice, key_move = jr.split(key)
         choice = jr.choice(key_choice, len(self.kernels), p=jnp.asarray(self.probabilities))
-        impl = jr.key_impl(key_move)
+        data, impl = jr.key_data(key_move), jr.key_impl(key_move)
+        return choice, tuple(k.draw(jr.wrap_key_data(data, impl=impl)) for k in self.kernels)
 
-        def branch(kernel: AbstractKernel) -> Any:
-            return lambda data, at: kernel.step(jr.wrap_key_data(data, impl=impl), at)
-
-        # as raw data, since under vmap every branch is traced with the key that one of them uses
-        data = jr.key_data(key_move)
-        return jax.lax.switch(choice, [branch(kernel) for kernel in self.kernels], data, state)
+    def move(self, noise: tuple[Array, tuple[Any, ...]], state: State) -> tuple[State, Info]:
+        choice, noises = noise
+        branches = [
+            lambda noises, at, i=i, kernel=kernel: kernel.move(noises[i], at)
+            for i, kernel in enumerate(self.kernels)
+        ]
+        return jax.lax.switch(choice, branches, noises, state)
 
 
 class Cycle(AbstractKernel):
@@ -207,9 +237,16 @@ class Cycle(AbstractKernel):
         self.target, self.initial = self.kernels[0].target, _first_initial(self.kernels)
 
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        return self.move(self.draw(key), state)
+
+    def draw(self, key: Key[Array, ""]) -> tuple[Any, ...]:
+        keys = jr.split(key, len(self.kernels))
+        return tuple(k.draw(key_move) for k, key_move in zip(self.kernels, keys, strict=True))
+
+    def move(self, noise: tuple[Any, ...], state: State) -> tuple[State, Info]:
         infos = []
-        for kernel, key_move in zip(self.kernels, jr.split(key, len(self.kernels)), strict=True):
-            state, info = kernel.step(key_move, state)
+        for kernel, part in zip(self.kernels, noise, strict=True):
+            state, info = kernel.move(part, state)
             infos.append(info)
         return state, _combined(infos)
 
@@ -220,18 +257,24 @@ def evaluate(target: Target, position: Vector) -> Scalar:
 
 
 def decide(key: Key[Array, ""], state: State, proposal: Proposal) -> tuple[State, Info]:
-    """Accept a proposal with probability `min(1, exp(log_ratio))`.
+    """Accept a proposal with probability `min(1, exp(log_ratio))`."""
+    return settle(jr.exponential(key, dtype=proposal.log_ratio.dtype), state, proposal)
 
-    A proposal of density +inf stops the chain: it stays where it is, marked by `log_density=+inf`.
+
+def settle(level: Scalar, state: State, proposal: Proposal) -> tuple[State, Info]:
+    """Accept a proposal if its log ratio is above `-level`, an exponential variate.
+
+    That is -log u for u in (0, 1], so no ratio of zero is ever accepted. A proposal of density
+    +inf stops the chain: it stays where it is, marked by `log_density=+inf`.
     """
     new, log_ratio = proposal.state, proposal.log_ratio
-    # an exponential variate is -log u for u in (0, 1], so no ratio of zero is ever accepted
-    explodes = (new.log_density == jnp.inf) & jnp.all(jnp.isfinite(new.position))
-    accepted = (-jr.exponential(key, dtype=log_ratio.dtype) < log_ratio) & ~explodes
+    inside = jnp.all(jnp.isfinite(new.position))
+    explodes = (new.log_density == jnp.inf) & inside
+    accepted = (-level < log_ratio) & ~explodes
     position = jnp.where(accepted, new.position, state.position)
     log_density = jnp.where(accepted, new.log_density, state.log_density)
     log_density = jnp.where(explodes, jnp.inf, log_density)
-    nonfinite = jnp.isnan(new.log_density) | explodes | ~jnp.all(jnp.isfinite(new.position))
+    nonfinite = jnp.isnan(new.log_density) | explodes | ~inside
     rate = jnp.where(explodes, 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
     info = Info(new.position, log_ratio, accepted, rate, nonfinite, ~proposal.reversible)
     return State(position, log_density), info

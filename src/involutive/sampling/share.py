@@ -5,13 +5,15 @@ a contiguous share of the global chain ids, cut between blocks: a chain then sit
 of a block of the same shape however many devices and processes there are, and draws the same bits.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
-from jax.sharding import Mesh
+from jax.sharding import AxisType, Mesh
 
-from involutive.errors import InputError, check
+from involutive.errors import check
 
 
 class Share(NamedTuple):
@@ -26,11 +28,9 @@ def share_of(mesh: Mesh | None, num_chains: int, block: int) -> Share:
     """Return this process's share of `num_chains` chains."""
     if mesh is None:
         ranks, devices = list(range(jax.process_count())), None
-    elif isinstance(mesh, Mesh):
-        ranks = sorted({device.process_index for device in mesh.devices.flat})
-        devices = [d for d in mesh.devices.flat if d.process_index == jax.process_index()]
     else:
-        raise InputError(f"mesh must be a jax.sharding.Mesh, got {type(mesh).__name__}")
+        devices = devices_here(mesh)
+        ranks = sorted({device.process_index for device in mesh.devices.flat})
     check(
         jax.process_index() in ranks,
         f"process {jax.process_index()} has no device in the mesh, which spans processes {ranks}; "
@@ -38,6 +38,26 @@ def share_of(mesh: Mesh | None, num_chains: int, block: int) -> Share:
     )
     ids = cut(num_chains, block, len(ranks))[ranks.index(jax.process_index())]
     return Share(ids, devices, len(ranks))
+
+
+def devices_here(mesh: Mesh | None) -> list[Any] | None:
+    """The devices of a mesh that belong to this process; None without a mesh."""
+    if mesh is None:
+        return None
+    check(isinstance(mesh, Mesh), f"mesh must be a jax.sharding.Mesh, got {type(mesh).__name__}")
+    return [d for d in mesh.devices.flat if d.process_index == jax.process_index()]
+
+
+@contextmanager
+def batches_over(devices: list[Any] | None) -> Iterator[None]:
+    """Spread the rows of training batches over devices; JAX then adds up their gradients."""
+    if devices is None or len(devices) < 2:
+        yield
+        return
+    axes = (AxisType.Auto,)
+    mesh = jax.make_mesh((len(devices),), ("rows",), axis_types=axes, devices=devices)
+    with jax.set_mesh(mesh):
+        yield
 
 
 def cut(num_chains: int, block: int, parts: int) -> list[range]:
