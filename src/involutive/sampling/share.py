@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from involutive.errors import check
@@ -58,6 +61,14 @@ def batches_over(devices: list[Any] | None) -> Iterator[None]:
     mesh = jax.make_mesh((len(devices),), ("rows",), axis_types=axes, devices=devices)
     with jax.set_mesh(mesh):
         yield
+
+
+def gathered(tree: Any, devices: list[Any] | None) -> Any:
+    """The same tree with its arrays on no particular device, after work on several."""
+    if devices is None or len(devices) < 2:
+        return tree
+    arrays, static = eqx.partition(tree, eqx.is_array)
+    return eqx.combine(jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), arrays), static)
 
 
 def cut(num_chains: int, block: int, parts: int) -> list[range]:

@@ -16,7 +16,7 @@ from involutive.errors import check
 from involutive.kernel import AbstractKernel, Kernel, Mixture
 from involutive.sampling.chains import Chains
 from involutive.sampling.progress import Progress
-from involutive.sampling.share import batches_over
+from involutive.sampling.share import batches_over, gathered
 from involutive.targets import Target
 from involutive.training.budget import Meter
 from involutive.training.learned import Learned, Outcome, compose, local_chances
@@ -141,7 +141,7 @@ class Learner:
                 seconds=self.meter.seconds_left,
             )
         self.meter.spend(trained.evaluations)
-        return trained
+        return replace(trained, kernel=gathered(trained.kernel, self.devices))
 
     def first_round(self, points: np.ndarray, key: Key[Array, ""]) -> Round:
         """Train on the points found; couplings wait until the draws are of the target."""

@@ -7,7 +7,7 @@ from involutive.sampling.run import sample
 from involutive.training.learn import learn
 from involutive.training.learner import _cost
 
-CHAINS, DRAWS = 512, 250
+CHAINS, DRAWS, FIRST = 512, 500, 250
 
 
 def run(task: Task) -> Outcome:
@@ -16,7 +16,7 @@ def run(task: Task) -> Outcome:
     learned = learn(task.target, key=task.seed, budget=budget, progress=False)
     kernel, warmup = learned.kernel, learned.warmup
     first = sample(
-        kernel, key=task.seed + 1, num_chains=CHAINS, num_samples=DRAWS, num_warmup=warmup,
+        kernel, key=task.seed + 1, num_chains=CHAINS, num_samples=FIRST, num_warmup=warmup,
         initial=learned.initial, progress=False,
     )  # fmt: skip
     places, cost = first.positions[:, -1], CHAINS * DRAWS * _cost(kernel)
@@ -32,5 +32,5 @@ def run(task: Task) -> Outcome:
         return draws.positions, cost
 
     draws, seconds, evaluations = keep_sampling(task, chunk)
-    spent = learned.outcome.evaluations + cost
+    spent = learned.outcome.evaluations + cost * FIRST / DRAWS
     return Outcome(draws, setup, seconds, spent, evaluations)
