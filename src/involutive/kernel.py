@@ -67,6 +67,13 @@ class Proposal(NamedTuple):
     reversible: Flag
 
 
+class _Bits(eqx.Module):
+    """A key as raw bits, which loops may index where they may not index keys."""
+
+    data: Array
+    impl: Any = eqx.field(static=True)
+
+
 class AbstractKernel(eqx.Module):
     """A Markov kernel that leaves `target` invariant, in BlackJAX's contract."""
 
@@ -89,11 +96,11 @@ class AbstractKernel(eqx.Module):
 
     def draw(self, key: Key[Array, ""]) -> Any:
         """Everything random in a step, drawn apart: many at once cost much less than one by one."""
-        return key
+        return _Bits(jr.key_data(key), jr.key_impl(key))
 
     def move(self, noise: Any, state: State) -> tuple[State, Info]:
         """Make the move that `draw` has drawn the randomness of; nothing in it is random."""
-        return self.step(noise, state)
+        return self.step(jr.wrap_key_data(noise.data, impl=noise.impl), state)
 
 
 class Kernel(AbstractKernel):
