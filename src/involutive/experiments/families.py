@@ -60,7 +60,7 @@ def run(config: Config) -> dict[str, Any]:
         moves = (
             classical_walk(config.scale),
             classical_hmc(config.step_size, config.leaps),
-            classical_a_nice([_weights(part.net) for part in network.bijections]),
+            classical_a_nice([_weights(part) for part in network.bijections]),
         )
         start = target.sample(key_start, config.chains)  # type: ignore[misc]
         # raw bits, because the same random numbers are used again on purpose
@@ -190,8 +190,8 @@ def classical_a_nice(nets: list[tuple[np.ndarray, ...]]) -> Move:
     return move
 
 
-def _weights(net: Any) -> tuple[np.ndarray, ...]:
-    hidden, last = net.layers
+def _weights(coupling: Any) -> tuple[np.ndarray, ...]:
+    hidden, last = coupling.net.layers
     return tuple(np.asarray(a) for a in (hidden.weight, hidden.bias, last.weight, last.bias))
 
 
