@@ -168,6 +168,7 @@ def test_stays_large_for_a_sampler_stuck_in_a_mode():
     assert (seen.bounds > 20).all() and seen.reference == "exact draws"
 
 
+@pytest.mark.deep
 def test_a_reference_without_the_other_mode_cannot_see_it():
     one = mixture_law([1.0], MEANS[:1], 0.45)
     target = inv.Target(inv.targets.mog2().log_density, 2)
@@ -177,6 +178,7 @@ def test_a_reference_without_the_other_mode_cannot_see_it():
     assert seen.bound < 0.3, "and this is why the reference is part of the result"
 
 
+@pytest.mark.deep
 def test_a_long_run_that_has_not_converged_is_refused():
     target = inv.Target(inv.targets.mog2().log_density, 2)
     kernel = inv.hmc(target, 0.2, 5, initial=mixture_law([0.5, 0.5], MEANS, 0.4))
@@ -234,6 +236,7 @@ def test_kernels_without_a_law_or_a_reverse_are_refused():
         inv.assess(kernel, steps=1, runs=4, key=0)
 
 
+@pytest.mark.deep
 def test_the_experiment_shows_what_it_claims():
     from involutive.experiments import assessment
 

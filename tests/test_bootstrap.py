@@ -51,6 +51,7 @@ def test_refreshed_draws_are_of_the_target(getkey):
     assert abs(draws.mean()) < 0.05 and abs(draws.var() - 1) < 0.06
 
 
+@pytest.mark.deep
 def test_rounds_go_on_from_each_other():
     config = BootstrapConfig(
         rounds=2,

@@ -63,6 +63,7 @@ def test_from_draws_the_proposal_is_nearly_independent():
     assert mode_weights(chains).total_variation < 0.02
 
 
+@pytest.mark.deep
 def test_learning_is_deterministic():
     target = inv.targets.mog2_1d()
     draws = np.asarray(target.sample(jr.key(0), 1000))
@@ -95,6 +96,7 @@ def test_an_interrupted_run_resumes_to_the_same_kernel(tmp_path, monkeypatch):
         learn(target, key=6, checkpoint=path, resume=True, **sizes)
 
 
+@pytest.mark.deep
 def test_a_bounded_density_without_gradients():
     box = inv.Target(lambda x: jnp.where(jnp.all((x > 0) & (x < 1)), 0.0, -jnp.inf), dim=2)
     kernel = learn(box, key=0, recipe=SHORT, effort=SMALL, progress=False)
@@ -104,6 +106,7 @@ def test_a_bounded_density_without_gradients():
     np.testing.assert_allclose(draws.positions.std((0, 1)), 12**-0.5, atol=0.02)
 
 
+@pytest.mark.deep
 def test_scales_from_tiny_to_huge():
     scales = jnp.array([1e-4, 1e4, 1.0])
     target = inv.Target(lambda x: -0.5 * jnp.sum((x / scales) ** 2), dim=3)
@@ -112,6 +115,7 @@ def test_scales_from_tiny_to_huge():
     np.testing.assert_allclose(draws.positions.std((0, 1)) / np.asarray(scales), 1.0, atol=0.06)
 
 
+@pytest.mark.deep
 def test_a_budget_of_evaluations_is_kept():
     budget = Budget(evaluations=1e6)
     kernel = learn(inv.targets.gaussian(2), key=0, budget=budget, progress=False)

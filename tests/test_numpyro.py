@@ -251,6 +251,21 @@ def test_learns_once_a_data_set():
     assert abs(mcmc.get_samples()["mu"].mean() - (Y + 8).sum() / 4) < 0.15
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize("chain_method", ["vectorized", jax.vmap])
+def test_learns_by_itself_in_warmup(chain_method):
+    """Also where the chains are traced, as under pmap: two modes, each visited half the time."""
+
+    def two_modes():
+        x = numpyro.sample("x", dist.Uniform(-20, 20))
+        numpyro.factor("modes", jnp.logaddexp(-2 * (x - 6) ** 2, -2 * (x + 6) ** 2))
+
+    mcmc = run(two_modes, (), learn=None, num_warmup=100, chain_method=chain_method)
+    x = np.asarray(mcmc.get_samples(group_by_chain=True)["x"])
+    assert np.abs((x > 0).mean(axis=1) - 0.5).max() < 0.1
+    assert abs(np.abs(x).mean() - 6) < 0.1
+
+
 def test_a_potential_of_any_pytree():
     def potential(z):
         return 0.5 * jnp.sum((z["a"] - 1) ** 2) + 0.5 * (z["b"][0] / 2) ** 2

@@ -20,7 +20,7 @@ def as_key(key: object) -> Key[Array, ""]:
         return jr.key(int(key))
     if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         if key.shape != ():
-            raise InputError(f"key must be one key, got shape {key.shape}; pass keys[0]")
+            raise InputError(f"key must be one key, got keys of shape {key.shape}; pass keys[0]")
         return key
     if isinstance(key, jax.Array) and key.dtype == jnp.uint32 and key.shape == (2,):
         return jr.wrap_key_data(key)

@@ -62,7 +62,7 @@ def judge(target: Target, known: Reference, draws: np.ndarray, figures: dict[str
     kept = _kept(draws, figures["exchangeable"])
     judged_total = kept.shape[0] * kept.shape[1]
     values = judged(target, kept)
-    finite = np.isfinite(kept).all()
+    finite = bool(np.isfinite(kept).all())
     least = min(float(np.nan_to_num(ess(row))) for row in values.values()) if finite else 0.0
     mode_error = _mode_error(target, values)
     quantile_error, mean_error = _errors(known, kept) if finite else (1.0, np.inf)

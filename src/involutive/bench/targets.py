@@ -96,7 +96,7 @@ def reference(name: str) -> Reference:
     return summary(draws, EXACT_DRAWS, moments=name not in HEAVY_TAILS)
 
 
-def summary(draws: np.ndarray, count: float, moments: bool = True) -> Reference:
+def summary(draws: np.ndarray, count: float | int, moments: bool = True) -> Reference:
     """Quantiles and moments of draws `(n, dim + 1)`."""
     quantiles = np.quantile(draws, LEVELS, axis=0)
     return Reference(quantiles, draws.mean(axis=0), draws.std(axis=0), count, moments)
