@@ -212,7 +212,7 @@ def test_name_may_be_a_pymc_model():
         (["learn", "posterior.py:target", "--distributed", "--process-id", "0"], "together"),
         (["sample", "posterior.py:target", "none.inv"], "there is no file none.inv"),
         (["sample", "posterior.py:target", "posterior.py"], "posterior.py"),
-        (["sample", "posterior.py:target"], "Missing argument 'PROPOSAL'"),
+        (["sample", "posterior.py:target"], "Missing argument 'proposal'"),
         (["sample", "posterior.py:target", "p.inv", "--chains", "many"], "--chains"),
         (["report", "none.nc"], "there is no file none.nc"),
         (["report", "posterior.py"], "must be a NetCDF file"),

@@ -269,6 +269,8 @@ def run(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
     try:
         code = app(args=argv, prog_name="involutive", standalone_mode=False)
+        if code == INTERRUPTED:
+            complain("interrupted")
         return code if isinstance(code, int) else 0
     except InputError as error:
         complain(error)
