@@ -89,7 +89,7 @@ class GaussianMixture(AbstractDistribution):
         return self.means[k] + self.inverse_factors()[k] @ noise
 
     def joined(self, other: "GaussianMixture", share: float) -> "GaussianMixture":
-        """Return the mixture of this law with weight `1 - share` and `other` with weight `share`."""
+        """Return the mixture of this law and, with weight `share`, of `other`."""
         logits = (
             jax.nn.log_softmax(self.logits) + jnp.log1p(-share),
             jax.nn.log_softmax(other.logits) + jnp.log(share),

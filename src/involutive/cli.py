@@ -222,7 +222,7 @@ def experiment(
         "says what they show",
     )
     records = {}
-    for each in known if name == "all" else [name]:
+    for each in known if name == "all" else [str(name)]:
         found = run_experiment(each, quick=quick, out=out, seed=seed, progress=speech.progress)
         held = [f"  {'holds' if ok else 'FAILS'}: {claim}" for claim, ok in found.claims.items()]
         speech.say("\n".join([f"# {known[each]}", "", found.markdown, *held]))

@@ -40,7 +40,7 @@ def run_demo(seed: int, out: Path, speech: Speech, size: Size | None = None) -> 
     speech.say("mog6: six Gaussians on a circle, known only through their log density.\n")
     kernel = learn(target, key=seed, budget=size.budget, progress=speech.progress)
     speech.say(f"{kernel.outcome}\n")
-    counts = {"num_chains": size.chains, "num_samples": size.samples}
+    counts: dict[str, Any] = {"num_chains": size.chains, "num_samples": size.samples}
     draws = sample(kernel, key=seed + 1, progress=speech.progress, **counts)
     summary = draws.summary()
     speech.say(summary)

@@ -140,7 +140,9 @@ class Page:
         shown = self.summary._shown()
         names = {"ess_bulk": "ESS bulk", "ess_tail": "ESS tail", "r_hat": "R-hat", "mcse": "MCSE"}
         names |= {"nested_r_hat": "nested R-hat"}
-        head = "".join(f'<th scope="col">{escape(names.get(c, c))}</th>' for c in shown.columns)
+        head = "".join(
+            f'<th scope="col">{escape(str(names.get(c, c)))}</th>' for c in shown.columns
+        )
         rows = "".join(
             f'<tr><th scope="row">{escape(str(name))}</th>'
             + "".join(f"<td>{escape(str(v))}</td>" for v in row)
