@@ -121,7 +121,12 @@ def test_markdown_has_every_column_and_short_numbers():
     assert text == head + "| 1 | 0.1235 |  |\n| yes |  | x |\n"
 
 
-@pytest.mark.parametrize("name", OWN)
+QUICKEST = ("families", "universality")  # the others take minutes: the deep suite runs them
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICKEST else pytest.param(n, marks=pytest.mark.deep) for n in OWN]
+)
 def test_quick_version_supports_every_claim(name, tmp_path):
     outcome = fw.run_experiment(name, quick=True, out=tmp_path, progress=False)
     failed = [claim for claim, holds in outcome.claims.items() if not holds]

@@ -97,6 +97,7 @@ def test_start_distance_sees_a_far_start(getkey):
     assert close < 0.1 < 2.0 < distant
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "config",
     [
