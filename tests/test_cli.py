@@ -49,7 +49,7 @@ def learned(target):
     history = [{"stage": "log-variance", "step": float(i), "held_out": 1 / (i + 1)} for i in (0, 1)]
     outcome = Outcome(0.9, 0.8, 1.001, 2, 12_345, 3.2, True, "", history)
     law = Normal(jnp.zeros(target.dim), jnp.ones(target.dim))
-    return Learned(target=target, initial=law, start=law, kernel=kernel, warmup=5, outcome=outcome)
+    return Learned(target=target, initial=law, kernel=kernel, warmup=5, outcome=outcome)
 
 
 @pytest.fixture
