@@ -98,7 +98,8 @@ def autocorrelations(rows: Rows, most: int = 40) -> Any:
             axis.plot(curve, color=colour, ls=style, lw=1.2, label=name)
     axis.axhline(0.0, color="#888888", lw=0.6)
     axis.set(xlabel="lag (draws)", ylabel="autocorrelation", ylim=(-0.2, 1.05))
-    axis.legend(fontsize=7, ncols=3, frameon=False, labelcolor=INK)
+    if axis.get_legend_handles_labels()[0]:  # none where every quantity is constant
+        axis.legend(fontsize=7, ncols=3, frameon=False, labelcolor=INK)
     return figure
 
 
