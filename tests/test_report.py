@@ -139,7 +139,7 @@ def test_every_size_makes_a_report(chains, draws, dim, tmp_path):
 
 def test_constant_draws_make_a_report(tmp_path):
     target = inv.targets.gaussian(2)
-    found = independent(target, target_draws=np.ones((4, 100, 2)))
+    found = independent(target, 4, 100, target_draws=np.ones((4, 100, 2)))
     assert "Do not trust" in words(found.report(tmp_path / "r.html"))
 
 
