@@ -87,7 +87,7 @@ def run(
     return Bench(header, rows, folder)
 
 
-def one(peer: str, target: str, seed: int, seconds: float, quick: bool) -> dict[str, Any]:
+def one(peer: str, target: str, seed: int, seconds: float | int, quick: bool) -> dict[str, Any]:
     """Run one peer on one target in a process of its own and judge what it made."""
     row: dict[str, Any] = {"target": target, "peer": peer}
     if not installed(peer):
@@ -108,7 +108,7 @@ def one(peer: str, target: str, seed: int, seconds: float, quick: bool) -> dict[
         return row | judge(make(target), reference(target), draws, figures).as_dict()
 
 
-def _work(folder: Path, seconds: float) -> str:
+def _work(folder: Path, seconds: float | int) -> str:
     """Run the worker; return why it failed, or nothing."""
     command = [sys.executable, "-m", "involutive.bench.worker", str(folder / "task.json")]
     with (folder / "log").open("w", encoding="utf-8") as log:
@@ -134,7 +134,9 @@ def _line(row: dict[str, Any]) -> str:
     )
 
 
-def _header(quick: bool, seed: int, seconds: float, targets: list, peers: list) -> dict[str, Any]:
+def _header(
+    quick: bool, seed: int, seconds: float | int, targets: list, peers: list
+) -> dict[str, Any]:
     packages = sorted({PEERS[name][1] for name in peers} | {"jax", "numpy", "arviz"})
     return {
         "quick": quick,

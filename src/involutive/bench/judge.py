@@ -117,7 +117,7 @@ def _errors(known: Reference, kept: np.ndarray) -> tuple[float, float]:
 def _wrong(
     target: Target,
     known: Reference,
-    effective: float,
+    effective: float | int,
     finite: bool,
     errors: tuple[float | None, float, float],
 ) -> str:

@@ -39,7 +39,7 @@ class Reference:
     quantiles: np.ndarray
     mean: np.ndarray
     sd: np.ndarray
-    draws: float
+    draws: float | int
     moments: bool
 
 
