@@ -59,7 +59,7 @@ def demo(
 ) -> None:
     """Learn six separated modes from nothing, sample them, and write report.html.
 
-    HMC runs beside it, and demo.png shows both. Example: `involutive demo --out /tmp`
+    HMC runs beside it, and demo.png shows both. Example: `involutive demo --out pictures`
     """
     machine.prepare()
     from involutive.commands.demo import run_demo
