@@ -76,6 +76,7 @@ def small(tmp_path_factory) -> bench.Bench:
     return bench.run(quick=True, out=out, targets=["mog2_1d"], peers=["emcee", "hmc"])
 
 
+@pytest.mark.deep  # peers have a limit of time
 def test_two_peers_on_one_target(small):
     emcee, hmc = small.rows
     assert not emcee.get("failed") and not hmc.get("failed")
