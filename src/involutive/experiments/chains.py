@@ -82,8 +82,8 @@ def claims(data: Any) -> dict[str, bool]:
         "the learned involution mixes completely within 10 steps": bool(abs(curve[0][10]) < 0.05),
         "every learned chain visits all six modes": bool(visited[0] == 6),
         "the learned chains' mode weights are right": bool(data["mode weights off by"][0] < 0.03),
-        "HMC does not mix: no chain ever leaves its mode": bool(
-            data["mode changes per draw"][1] == 0 and curve[1][10] > 0.9
+        "HMC does not mix: fewer than one step in 10 000 changes the mode": bool(
+            data["mode changes per draw"][1] < 1e-4 and curve[1][10] > 0.9
         ),
     }
 

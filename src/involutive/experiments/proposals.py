@@ -64,7 +64,7 @@ def run(config: Config) -> dict[str, Any]:
     start = exact(target, key_start, config.chains)
     states = np.linspace(-1.0, 1.0, config.states)
     truth = np.sort(exact(target, key_truth, config.proposals)[:, 0])
-    edges = np.linspace(-EDGE, EDGE, 151)
+    edges = np.linspace(-EDGE, EDGE, 121)
     heights, distances, curves, figures = [], [], [], []
     for i, kernel in enumerate(kernels):
         rows = _proposals(kernel, jnp.asarray(states), jr.fold_in(key_propose, i), config.proposals)
@@ -141,7 +141,7 @@ def claims(data: Any) -> dict[str, bool]:
 
 def draw(data: Any) -> dict[str, Any]:
     """Above, one trace a state: the density of its proposals. Below, the autocorrelation."""
-    figure, axes = panels(2, 4, (11.0, 6.0), height_ratios=[2, 1])
+    figure, axes = panels(2, 4, (10.0, 5.6), height_ratios=[2, 1])
     centres = 0.5 * (data["edges"][1:] + data["edges"][:-1])
     states = data["states"]
     gap = states[1] - states[0]
@@ -149,7 +149,8 @@ def draw(data: Any) -> dict[str, Any]:
         top, bottom = axes[0, i], axes[1, i]
         for state, heights in zip(states[::-1], data["density"][i][::-1], strict=True):
             trace = state + 1.8 * gap * heights / heights.max()
-            top.fill_between(centres, state, trace, facecolor="white", edgecolor="black", lw=0.8)
+            top.fill_between(centres, state, trace, facecolor="white", linewidth=0)
+            top.plot(centres, trace, color="black", linewidth=0.8)
         top.set(title=name, xlabel="proposal φ'", ylabel="state φ" if i == 0 else "")
         top.set_xlim(-EDGE, EDGE)
         curve = data["autocorrelation"][i]
