@@ -1,6 +1,6 @@
 """Every example runs, and agrees with its reference.
 
-Fast: the models and their exact references, with a plain HMC in the place of a learned kernel.
+Fast: the models and their exact references, with a plain kernel in the place of a learned one.
 Deep: the examples as they stand.
 """
 
@@ -34,15 +34,9 @@ def foreign_style():
 
 @pytest.fixture
 def plain(monkeypatch):
-    """HMC in the place of `learn`: what is tested is the model and its reference."""
-
-    def learn(target, *, key, budget=None):
-        del key
-        step_size, num_steps = budget
-        return inv.hmc(target, step_size, num_steps)
-
-    monkeypatch.setattr(inv, "learn", learn)
-    monkeypatch.setattr(inv, "sample", partial(inv.sample, num_warmup=200))
+    """`budget(target)` in the place of `learn`: what is tested is the model and its reference."""
+    monkeypatch.setattr(inv, "learn", lambda target, *, key, budget: budget(target))
+    monkeypatch.setattr(inv, "sample", partial(inv.sample, num_warmup=500))
 
 
 def example(name):
@@ -96,19 +90,23 @@ def check_schools(rows, kinds):
 
 @pytest.mark.deep
 def test_gp_reference_agrees_with_its_model(plain):
-    check_gp(example("gp_regression").main(budget=(0.25, 4), num_samples=800))
+    check_gp(
+        example("gp_regression").main(budget=lambda t: inv.random_walk(t, 0.8), num_samples=1500)
+    )
 
 
 @pytest.mark.deep
 def test_supports_reference_agrees_with_its_model(plain):
-    check_supports(example("supports").main(budget=(0.06, 6), num_samples=600))
+    check_supports(
+        example("supports").main(budget=lambda t: inv.random_walk(t, 0.25), num_samples=1500)
+    )
 
 
 def test_eight_schools_reference_agrees_with_its_model(plain):
     module = example("eight_schools")
     rows = {
         "exact": module.exact(),
-        "non-centred": module.figures(module.non_centred, (0.3, 4), 600),
+        "non-centred": module.figures(module.non_centred, lambda t: inv.hmc(t, 0.3, 4), 600),
     }
     check_schools(rows, ["non-centred"])
 

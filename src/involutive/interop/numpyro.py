@@ -3,6 +3,7 @@
 import hashlib
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -138,11 +139,10 @@ class InvolutiveKernel(MCMCKernel):
         data = _fingerprint(model_args, model_kwargs)
         if data not in self._by_data:
             like = jax.tree.map(lambda x: np.zeros(x.shape[batched:]), init_params)
-            # under pmap the chains are traced, but what is learned depends on no traced value
-            with jax.ensure_compile_time_eval():
-                self._by_data[data] = self._prepare(
-                    rng_key[0] if batched else rng_key, like, model_args, model_kwargs or {}
-                )
+            first = rng_key[0] if batched else rng_key
+            self._by_data[data] = _untraced(
+                first, lambda key: self._prepare(key, like, model_args, model_kwargs or {})
+            )
         learned = self._by_data[data]
         self._sample_fn = self.sample
 
@@ -189,9 +189,8 @@ class InvolutiveKernel(MCMCKernel):
         else:
             check(like is not None, "init_params must be given with potential_fn, got none")
             model = from_potential(self._potential_fn, like)
-        key = jr.key(0) if isinstance(rng_key, Tracer) else as_key(rng_key)
         learn = self._learn or self._learn_in_warmup
-        return _Learned(learn(model.target, jr.fold_in(key, 1)), model)
+        return _Learned(learn(model.target, jr.fold_in(as_key(rng_key), 1)), model)
 
     def _learn_in_warmup(self, goal: Target, key: Key[Array, ""]) -> AbstractKernel:
         from involutive.training.budget import USUAL_EVALUATIONS, Budget
@@ -206,6 +205,18 @@ class InvolutiveKernel(MCMCKernel):
                 stacklevel=2,
             )
         return learned
+
+
+def _untraced(rng_key: Any, work: Callable[[Any], _Learned]) -> _Learned:
+    """Run `work` on concrete values also where the chains are traced, as under pmap.
+
+    A trace belongs to its thread, so that another one computes for real. A traced key has no value
+    to learn with; key 0 takes its place.
+    """
+    if not isinstance(rng_key, Tracer):
+        return work(rng_key)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work, 0).result()
 
 
 def _place(learned: _Learned, rng_key: Any, params: Any) -> InvolutiveState:
