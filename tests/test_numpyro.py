@@ -251,6 +251,8 @@ def test_learns_once_a_data_set():
     assert abs(mcmc.get_samples()["mu"].mean() - (Y + 8).sum() / 4) < 0.15
 
 
+# NumPyro donates buffers that vmap cannot reuse
+@pytest.mark.filterwarnings("ignore:Some donated buffers were not usable:UserWarning")
 @pytest.mark.deep
 @pytest.mark.parametrize("chain_method", ["vectorized", jax.vmap])
 def test_learns_by_itself_in_warmup(chain_method):
