@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +15,7 @@ import pytest
 import involutive as inv
 from involutive.interop.arviz import read_draws, to_netcdf
 from involutive.report.evidence import moves, with_kernel
+from involutive.sampling.assess import Assessment
 from test_cli import learned
 
 CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome")
@@ -49,11 +49,11 @@ def independent(target, chains=8, draws=400, shift=0.0, target_draws=None):
 def good(tmp_path_factory):
     """A full report: moves, learning curves and the bound."""
     kernel = learned(inv.targets.gaussian(2))
-    curve = [{"steps": b, "bound": 2.0**-b, "low": 0.9 * 2.0**-b, "high": 1.1 * 2.0**-b}
-             for b in (1, 2, 3)]  # fmt: skip
+    bounds = np.array([0.5, 0.25, 0.125])
+    bound = Assessment((1, 2, 3), bounds, 0.1 * bounds, 64, 256, "exact draws", "gaussian")
     draws = independent(kernel.target)
     path = tmp_path_factory.mktemp("report") / "good.html"
-    return draws.report(path, kernel=kernel, assessment=SimpleNamespace(curve=curve))
+    return draws.report(path, kernel=kernel, assessment=bound)
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +87,13 @@ def test_every_section_is_there(good):
         assert f'href="#{anchor}"' in text
     for column in ("mean", "sd", "5%", "95%", "ESS bulk", "R-hat", "MCSE"):
         assert f'<th scope="col">{column}</th>' in text
+
+
+def test_the_bound_is_shown_with_what_it_does_not_say(good):
+    text = words(good)
+    assert "After 3 steps: at most 0.125 nats from gaussian (95% interval 0.101 to 0.149)." in text
+    assert "M = 64 chains, 256 starts; posterior draws: exact draws." in text
+    assert "What it does not say: that these draws are right." in text
 
 
 def test_it_is_one_small_file_that_asks_for_nothing(good):

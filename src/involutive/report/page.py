@@ -23,6 +23,12 @@ UNSEEN = (
     "What no diagnostic can tell: whether there is a mode that no chain has ever visited. If you "
     "suspect one, start chains there, or learn again with an initial law that covers it."
 )
+BOUND = (
+    "What it says: a chain that starts from X and makes b steps has a law at most this far from "
+    "the posterior, in symmetric KL divergence. What it does not say: that these draws are right. "
+    "It is judged against posterior draws; if those miss a mode, so does the bound. A loose bound "
+    "may mean too few chains M rather than a slow kernel."
+)
 
 
 def write_report(draws: Draws, path: Any, kernel: Any = None, assessment: Any = None) -> Path:
@@ -244,11 +250,14 @@ class Page:
     def _assessment(self) -> Section | None:
         if self.assessment is None:
             return None
-        caption = str(self.assessment).replace("\n", "; ")
+        *lines, setting = (escape(line) for line in str(self.assessment).splitlines())
+        items = "".join(f"<li>{line[0].upper()}{line[1:]}.</li>" for line in lines)
+        caption = "An upper bound in expectation; the bars are its 95% Monte Carlo interval."
         drawn = figures.bound_curve(self.assessment.curve)
         alt = "Bound on the distance to the posterior against steps"
-        body = _figure(drawn, "bound", alt, caption)
-        return Section("bound", "Distance from the posterior after b steps", body)
+        body = f"<ul>{items}</ul>{_figure(drawn, 'bound', alt, caption)}"
+        body += f"<p>{setting[0].upper()}{setting[1:]}.</p><p class='note'>{BOUND}</p>"
+        return Section("bound", "How far after b steps", body)
 
     def _provenance(self) -> str:
         left_out = ("moves", "learning")
