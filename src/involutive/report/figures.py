@@ -163,6 +163,7 @@ def learning_curves(history: list[dict[str, Any]]) -> Any | None:
         axis.plot(steps, values, "o-", color=ACCENT, ms=3)
         axis.set(xlabel="training step", ylabel="loss on held-out draws")
         axis.set_title(stage, fontsize=9)
+        _whole(axis)
     return figure
 
 
@@ -176,7 +177,15 @@ def bound_curve(curve: list[dict[str, Any]]) -> Any:
     )
     axes[0, 0].axhline(0.0, color="#888888", lw=0.6)
     axes[0, 0].set(xlabel="steps from X", ylabel="bound, nats")
+    _whole(axes[0, 0])
     return figure
+
+
+def _whole(axis: Any) -> None:
+    """Ticks at whole numbers only, a few of them."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
 
 
 def _grid(count: int, columns: int, height: float) -> tuple[Any, list[Any]]:

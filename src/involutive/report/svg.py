@@ -56,7 +56,9 @@ def inline(figure: Any, name: str, alternative: str) -> str:
     text = _DATA.sub("", _HEAD.sub("", page.getvalue()))
     label = f'role="img" aria-label="{escape(alternative, quote=True)}" class="figure" '
     text = _SIZE.sub(
-        r"\1" + label + r'style="max-width:\2pt;min-width:min(34rem,\2pt)"\4', text, count=1
+        r"\1" + label + r'style="max-width:calc(1.25*\2pt);min-width:min(34rem,\2pt)"\4',
+        text,
+        count=1,
     )
     text = text.replace('id="', f'id="{name}-').replace('"#', f'"#{name}-')
     text = text.replace("url(#", f"url(#{name}-")
