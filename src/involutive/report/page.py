@@ -185,7 +185,7 @@ class Page:
 
     def _pairs(self) -> Section:
         shown = self._worst(self.scalars, PAIRED)
-        caption = "Darker means more draws; the square root of the count is shown."
+        caption = "A stronger colour means more draws; the square root of the count is shown."
         alt = f"Joint densities of {', '.join(shown)}"
         return Section("pairs", "Pairs", _figure(figures.pairs(shown), "pairs", alt, caption))
 

@@ -86,7 +86,7 @@ class Assessment:
 
     def __str__(self) -> str:
         lines = [
-            f"after {row['steps']} steps: at most {row['bound']:.3g} nats from {self.target} "
+            f"after {row['steps']} step{'s' * (row['steps'] != 1)}: at most {row['bound']:.3g} nats from {self.target} "
             f"(95% interval {row['low']:.3g} to {row['high']:.3g})"
             for row in self.curve
         ]
