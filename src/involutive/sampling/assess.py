@@ -86,7 +86,8 @@ class Assessment:
 
     def __str__(self) -> str:
         lines = [
-            f"after {row['steps']} step{'s' * (row['steps'] != 1)}: at most {row['bound']:.3g} nats from {self.target} "
+            f"after {row['steps']} {'step' if row['steps'] == 1 else 'steps'}: at most "
+            f"{row['bound']:.3g} nats from {self.target} "
             f"(95% interval {row['low']:.3g} to {row['high']:.3g})"
             for row in self.curve
         ]
