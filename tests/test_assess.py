@@ -245,7 +245,8 @@ def test_the_experiment_shows_what_it_claims():
     assert data["bounds"].shape == (2, 4, 3)
     for claim, holds in assessment.claims(data).items():
         assert holds, (claim, assessment.table(data), data["run_bounds"])
-    assert {row["kernel"] for row in assessment.table(data)} == {name for name, _ in config.kernels}
+    names = {name for name, _ in config.kernels} | {"default recipe, its own X"}
+    assert {row["kernel"] for row in assessment.table(data)} == names
     figures = assessment.draw(data)
     assert set(figures) == {"assessment", "assessment_runs"}
     assert len(figures["assessment"].axes) == 2

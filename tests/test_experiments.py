@@ -10,7 +10,15 @@ import pytest
 import involutive as inv
 from involutive.experiments import framework as fw
 
-OWN = ("proposals", "chains", "capacity", "universality", "families")
+OWN = (
+    "proposals",
+    "convergence",
+    "chains",
+    "estimator",
+    "capacity",
+    "universality",
+    "families",
+)
 
 
 @dataclass(frozen=True)

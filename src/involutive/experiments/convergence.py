@@ -1,20 +1,22 @@
 """Convergence on mog6 from N(0, I): the paper's training beside A-NICE-MC (Figures 3 and 5).
 
 The paper's network is trained by members of the paper's own family, A-NICE-MC by its own training,
-all from the same exact draws for the same wall time at most:
+all from the same exact draws:
 
-    lambda=1    from X only, the recipe of the paper with what works
-    lambda<1    both terms, one critic of states
-    pairwise    moves from the target only, judged by a critic of pairs
-    combined    both terms, the second judged by a critic of pairs
-    a-nice-mc   forward rollouts, a critic of pairs
+    lambda=1         from X only, the recipe of the paper with what works
+    lambda<1         both terms, one critic of states
+    pairwise         moves from the target only, judged by a critic of pairs
+    combined         both terms, the second judged by a critic of pairs
+    a-nice-mc        forward rollouts, a critic of pairs
+    default recipe   `learn`, no critic
 
 Each then runs from X for ten steps: acceptance, the share of states within 3 sd of a mode, the
 negative log likelihood against its exact mean; and from exact draws, for acceptance and effective
-draws in stationarity, because acceptance from X says nothing about mixing.
+draws in stationarity, because acceptance from X says nothing about mixing. The first is trained
+again from other seeds, to see whether training ever dies.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -27,18 +29,21 @@ from jaxtyping import Array, Key
 from involutive.architectures import paper_network
 from involutive.auxiliary import standard_normal
 from involutive.classical import a_nice_mc, a_nice_network
-from involutive.errors import check_count
-from involutive.kernel import Kernel
+from involutive.errors import check, check_count
+from involutive.experiments.drawing import density_image, panels, style
+from involutive.kernel import AbstractKernel, Kernel
 from involutive.sampling.chains import Chains
 from involutive.sampling.diagnostics import ess_per_draw
 from involutive.sampling.run import sample
 from involutive.targets import mog6
 from involutive.training.a_nice import ANice
+from involutive.training.learn import learn
 from involutive.training.loop import Fit, TrainConfig, fit
 from involutive.training.mgan import Mgan, MganConfig
 from involutive.training.objective import AbstractObjective
 
-MEMBERS = ("lambda=1", "lambda<1", "pairwise", "combined", "a-nice-mc")
+PAPER, PEER, DEFAULT = "lambda=1", "a-nice-mc", "default recipe"
+MEMBERS = (PAPER, "lambda<1", "pairwise", "combined", PEER, DEFAULT)
 RADIUS, SD, NEAR = 5.0, 0.5, 3.0
 SHOWN = (0, 1, 2, 3)  # steps whose states are kept for the picture
 
@@ -48,177 +53,216 @@ class Config:
     """How long each member trains and how much is run.
 
     Attributes:
-        members: which are trained.
-        train_steps: generator steps of the paper's family.
+        members: which are trained: lambda=1 first, a-nice-mc, and any others.
+        train_steps: generator steps of lambda=1.
+        family_steps: generator steps of the other members of the paper's family.
         a_nice_steps: generator steps of A-NICE-MC.
+        repeats: how many seeds lambda=1 is trained from in all.
         seconds: the most wall time each member may train.
         chains: chains from X, and states in each picture.
         steps: steps from X.
         draws: draws of each of 64 chains in stationarity.
+        training_draws: exact draws that all learn from.
+        goals: of lambda=1: acceptance from X, share near a mode after one and after three steps.
         seed: of everything.
     """
 
     members: tuple[str, ...] = MEMBERS
-    train_steps: int = 25_000
-    a_nice_steps: int = 25_000
-    seconds: float | None = 600.0
+    train_steps: int = 12_000
+    family_steps: int = 6_000
+    a_nice_steps: int = 6_000
+    repeats: int = 5
+    seconds: float | None = None
     chains: int = 4096
     steps: int = 10
     draws: int = 1000
+    training_draws: int = 20_000
+    goals: tuple[float, float, float] = (0.95, 0.92, 0.96)
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps, least=SHOWN[-1])
-        for name in ("train_steps", "a_nice_steps", "chains", "draws"):
+        for name in ("train_steps", "family_steps", "a_nice_steps", "chains", "draws", "repeats"):
             check_count(name, getattr(self, name))
+        known = set(MEMBERS) >= set(self.members) >= {PEER} and self.members[0] == PAPER
+        check(
+            known,
+            f"members must be {PAPER} first, {PEER}, and others of {MEMBERS}, got {self.members}",
+        )
 
     @staticmethod
     def quick() -> "Config":
-        """Under a minute: two members, hardly trained."""
-        members = ("lambda=1", "a-nice-mc")
-        return Config(members, 40, 10, 20.0, chains=256, steps=4, draws=50)
+        """Two members, trained just long enough for the paper's claims to be seen."""
+        small = Config((PAPER, PEER), 1500, 1, 100, 1, None, 1024, 10, 100, 4000)
+        return replace(small, goals=(0.8, 0.4, 0.6))
 
 
 def run(config: Config) -> dict[str, Any]:
     """Train each member and return its figures from X and in stationarity."""
-    target = mog6()
-    key_data, key_truth, key_members = jr.split(jr.key(config.seed), 3)
-    exact: Any = target.sample
-    samples = exact(key_data, 20_000)
-    data: dict[str, Any] = {"members": np.array(config.members)}
-    rows = []
-    for name in config.members:
-        key_train, key_start, key_from, key_chain = jr.split(
-            jr.fold_in(key_members, MEMBERS.index(name)), 4
-        )
-        done = _train(name, config, samples, key_train)
-        walk = _from_start(done.kernel, config, key_from)
-        still = _stationary(done.kernel, config, exact(key_start, 64), key_chain)
-        rows.append(walk | still | _training(done))
-        data[f"states {name}"] = rows[-1].pop("states")
-    truth = exact(key_truth, config.chains)
-    data["states truth"] = np.asarray(truth)
-    data["true_nll"] = -float(
-        np.mean(jax.vmap(_log_density)(exact(jr.fold_in(key_truth, 1), 100_000)))
-    )
-    return data | {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    key_data, key_truth, key_members, key_repeats = jr.split(jr.key(config.seed), 4)
+    exact: Any = mog6().sample
+    samples = exact(key_data, config.training_draws)
+    paper = _objective(PAPER, config)  # one object, so that every seed uses one compilation
+    rows = [
+        _figures(name, paper if name == PAPER else _objective(name, config), config, samples, key)
+        for name in config.members
+        for key in [jr.fold_in(key_members, MEMBERS.index(name))]
+    ]
+    others = [
+        _figures(PAPER, paper, config, samples, jr.fold_in(key_repeats, number))
+        for number in range(1, config.repeats)
+    ]
+    data: dict[str, Any] = {"members": np.array(config.members), "goals": np.array(config.goals)}
+    data |= {
+        f"states {name}": r.pop("states") for name, r in zip(config.members, rows, strict=True)
+    }
+    data["states truth"] = np.asarray(exact(key_truth, config.chains))
+    fresh = exact(jr.fold_in(key_truth, 1), 100_000)
+    data["true_nll"] = -float(np.mean(jax.vmap(_log_density)(fresh)))
+    data |= {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    seeds = [rows[0], *others]
+    return data | {f"seeds {key}": np.array([row[key] for row in seeds]) for key in rows[0]}
+
+
+def _figures(
+    name: str, objective: AbstractObjective | None, config: Config, samples: Array, key: Array
+) -> dict[str, Any]:
+    key_train, key_start, key_from, key_chain = jr.split(key, 4)
+    exact: Any = mog6().sample
+    if objective is None:
+        kernel: AbstractKernel = learn(mog6(), key=key_train, samples=samples, initial=_start())
+        training = {"seconds": kernel.outcome.seconds, "trained_steps": 0, "best_step": 0}
+        training |= {"dead": not kernel.outcome.converged}
+    else:
+        done = _train(name, objective, config, samples, key_train)
+        kernel, last = done.kernel, done.history[-1]
+        training = {"seconds": last["seconds"], "trained_steps": last["step"]}
+        training |= {"best_step": done.best["step"], "dead": done.diverged is not None}
+    walk = _from_start(kernel, config, key_from)
+    return walk | _stationary(kernel, config, exact(key_start, 64), key_chain) | training
 
 
 def table(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row a member."""
-    last = data["near"].shape[1]
-    return [
-        {
-            "member": str(name),
-            "acceptance from X": data["acceptance"][i, 0],
-            "near a mode, 1 step": data["near"][i, 0],
-            f"{min(3, last)} steps": data["near"][i, min(3, last) - 1],
-            f"{last} steps": data["near"][i, -1],
-            "NLL, 1 step": data["nll"][i, 0],
-            f"NLL, {min(3, last)} steps": data["nll"][i, min(3, last) - 1],
-            "NLL, exact": data["true_nll"],
-            "stationary acceptance": data["stationary_acceptance"][i],
-            "ESS per draw": data["ess"][i],
-            "generator steps": int(data["trained_steps"][i]),
-            "best at": int(data["best_step"][i]),
-            "seconds": data["seconds"][i],
-        }
-        for i, name in enumerate(data["members"])
-    ]
+    """One row a member, then one for every other seed of lambda=1."""
+    members = [_row(str(name), data, "", i) for i, name in enumerate(data["members"])]
+    count = len(data["seeds near"])
+    return members + [_row(f"{PAPER}, seed {i + 1}", data, "seeds ", i) for i in range(1, count)]
+
+
+def _row(name: str, data: dict[str, Any], prefix: str, i: int) -> dict[str, Any]:
+    near, nll = data[f"{prefix}near"][i], data[f"{prefix}nll"][i] - data["true_nll"]
+    return {
+        "member": name,
+        "acceptance from X": data[f"{prefix}acceptance"][i, 0],
+        "near a mode, 1 step": near[0],
+        "3 steps": near[2],
+        f"{near.size} steps": near[-1],
+        "NLL above exact, 1 step": nll[0],
+        "NLL, 3 steps": nll[2],
+        f"NLL, {nll.size} steps": nll[-1],
+        "stationary acceptance": data[f"{prefix}stationary_acceptance"][i],
+        "ESS per draw": data[f"{prefix}ess"][i],
+        "generator steps": int(data[f"{prefix}trained_steps"][i]),
+        "best at": int(data[f"{prefix}best_step"][i]),
+        "seconds": data[f"{prefix}seconds"][i],
+    }
 
 
 def claims(data: dict[str, Any]) -> dict[str, bool]:
-    """The paper's claims, and what it does not report."""
+    """The paper's claims, over all seeds of lambda=1, and what it does not report."""
     names = [str(name) for name in data["members"]]
-    first = names.index("lambda=1")
-    near, nll = data["near"], data["nll"]
+    near, first = data["near"], data["seeds acceptance"][:, 0]
+    one, three = data["seeds near"][:, 0], data["seeds near"][:, 2]
+    goal, peer = data["goals"], names.index(PEER)
     found = {
-        "first proposals from X are accepted at least 0.95 of the time": data["acceptance"][
-            first, 0
-        ]
-        >= 0.95,
-        "at least 92 % of states are near a mode after one step": near[first, 0] >= 0.92,
-        "at least 96 % after three steps": near[first, min(3, near.shape[1]) - 1] >= 0.96,
+        f"at least {goal[0]:g} of first proposals from X are accepted": (first >= goal[0]).all(),
+        f"at least {goal[1]:g} of states are near a mode after one step": (one >= goal[1]).all(),
+        f"at least {goal[2]:g} after three steps": (three >= goal[2]).all(),
+        "no seed is dead": not data["seeds dead"].any() and (first > 0.5).all(),
+        "more states near a mode than A-NICE-MC at every step": (
+            data["seeds near"] > near[peer]
+        ).all(),
+        "lower negative log likelihood than A-NICE-MC at every step": (
+            data["seeds nll"] < data["nll"][peer]
+        ).all(),
     }
-    if "a-nice-mc" in names:
-        peer = names.index("a-nice-mc")
-        found["more states near a mode than A-NICE-MC at every step"] = (
-            near[first] > near[peer]
-        ).all()
-        found["lower negative log likelihood than A-NICE-MC at every step"] = (
-            nll[first] < nll[peer]
-        ).all()
-        best = max(data["ess"][i] for i in range(len(names)) if i != peer)
-        found["the best member mixes at least as well as A-NICE-MC"] = best >= data["ess"][peer]
+    family = [i for i, name in enumerate(names) if name not in (PEER, DEFAULT)]
+    if len(family) > 1:
+        found["the best member of the family mixes at least as well as A-NICE-MC"] = (
+            data["ess"][family].max() >= data["ess"][peer]
+        )
     return {claim: bool(holds) for claim, holds in found.items()}
 
 
 def draw(data: dict[str, Any]) -> dict[str, Any]:
     """Figure 3, states after 0 to 3 steps, and Figure 5, negative log likelihood against steps."""
-    from matplotlib.figure import Figure
-
     names = [str(name) for name in data["members"]]
-    states = Figure(figsize=(10, 2 * len(names)), layout="constrained")
-    axes = states.subplots(len(names), len(SHOWN) + 1, squeeze=False)
-    for row, name in zip(axes, names, strict=True):
+    rows = [name for name in (PEER, PAPER, DEFAULT) if name in names]
+    states, axes = panels(len(rows), len(SHOWN) + 1, (10.0, 2.1 * len(rows)))
+    for row, name in zip(axes, rows, strict=True):
         pictures = [*np.moveaxis(data[f"states {name}"], 1, 0), data["states truth"]]
-        titles = [f"{step} steps" for step in SHOWN] + ["exact"]
-        for axis, points, title in zip(row, pictures, titles, strict=True):
-            axis.hist2d(points[:, 0], points[:, 1], bins=60, range=[[-8, 8]] * 2, cmap="magma")
-            axis.set(xticks=[], yticks=[], aspect="equal", title=title)
+        for axis, points in zip(row, pictures, strict=True):
+            density_image(axis, points, 8.0)
         row[0].set_ylabel(name)
-    lines = Figure(figsize=(5, 3.4), layout="constrained")
-    axis = lines.subplots()
+    for axis, step in zip(axes[-1], SHOWN, strict=False):
+        axis.set_xlabel("1 step" if step == 1 else f"{step} steps")
+    axes[-1, -1].set_xlabel("exact draws")
+    lines, ((nll, share),) = panels(1, 2, (10.0, 3.6))
     steps = np.arange(1, data["nll"].shape[1] + 1)
-    for name, values in zip(names, data["nll"], strict=True):
-        axis.plot(steps, values - data["true_nll"], marker="o", label=name)
-    axis.axhline(0, color="black", linewidth=0.8)
-    axis.set(xlabel="steps from X", ylabel="NLL above its exact mean", yscale="symlog")
-    axis.legend()
+    for i, name in enumerate(names):
+        nll.plot(steps, data["nll"][i] - data["true_nll"], label=name, **style(i))
+        share.plot(steps, data["near"][i], **style(i))
+    exact = 1 - np.exp(-(NEAR**2) / 2)  # of a Gaussian in the plane
+    for axis, height in ((nll, 0.0), (share, exact)):
+        axis.axhline(height, color="#666666", linewidth=0.8)
+    nll.set(xlabel="steps from X", ylabel="NLL above its exact mean (nats)")
+    nll.set_yscale("symlog", linthresh=0.5)
+    share.set(xlabel="steps from X", ylabel="share within 3 sd of a mode", ylim=(0, 1.03))
+    lines.legend(*nll.get_legend_handles_labels(), loc="outside upper center", ncols=len(names))
     return {"states": states, "likelihood": lines}
 
 
-def _objective(name: str, steps: int) -> AbstractObjective:
+def _objective(name: str, config: Config) -> AbstractObjective | None:
+    steps = config.family_steps
     match name:
         case "lambda=1":
-            return Mgan(MganConfig.tuned(decay=steps))
+            return Mgan(MganConfig.tuned(decay=config.train_steps, steps=1))
         case "lambda<1":
-            return Mgan(MganConfig.tuned(decay=steps, balance=0.3))
+            return Mgan(MganConfig.tuned(decay=steps, steps=1, data_steps=1, balance=0.3))
         case "pairwise":
-            return Mgan(MganConfig.combined(decay=steps, balance=0.0))
+            return Mgan(MganConfig.combined(decay=steps, data_steps=1, balance=0.0))
         case "combined":
-            return Mgan(MganConfig.combined(decay=steps))
-    return ANice()
+            return Mgan(MganConfig.combined(decay=steps, steps=1, data_steps=1))
+        case "a-nice-mc":
+            return ANice()
+    return None
 
 
-def _train(name: str, config: Config, samples: Array, key: Key[Array, ""]) -> Fit:
+def _start() -> Normal:
+    """X."""
+    return Normal(jnp.zeros(2), jnp.ones(2))
+
+
+def _train(
+    name: str, objective: AbstractObjective, config: Config, samples: Array, key: Key[Array, ""]
+) -> Fit:
     key_network, key_fit = jr.split(key)
-    target, initial = mog6(), Normal(jnp.zeros(2), jnp.ones(2))
-    if name == "a-nice-mc":
-        kernel = a_nice_mc(target, a_nice_network(key_network, 2), initial)
+    target = mog6()
+    if name == PEER:
+        kernel = a_nice_mc(target, a_nice_network(key_network, 2), _start())
         steps = config.a_nice_steps
     else:
         network = paper_network(key_network, scale=4.0)
-        kernel = Kernel(target, network, standard_normal(30), initial)
-        steps = config.train_steps
+        kernel = Kernel(target, network, standard_normal(30), _start())
+        steps = config.train_steps if name == PAPER else config.family_steps
     loop = TrainConfig(steps, min(500, steps), None, seconds=config.seconds)
-    return fit(kernel, _objective(name, steps), samples, key=key_fit, config=loop, label=name)
+    return fit(kernel, objective, samples, key=key_fit, config=loop, label=name)
 
 
-def _training(done: Fit) -> dict[str, Any]:
-    last = done.history[-1]
-    return {
-        "seconds": last["seconds"],
-        "trained_steps": last["step"],
-        "best_step": done.best["step"],
-        "dead": done.diverged is not None,
-    }
-
-
-def _from_start(kernel: Kernel, config: Config, key: Key[Array, ""]) -> dict[str, Any]:
+def _from_start(kernel: AbstractKernel, config: Config, key: Key[Array, ""]) -> dict[str, Any]:
     """Run from X: acceptance, share near a mode and negative log likelihood after each step."""
     chains = Chains(kernel, key, range(config.chains), capacity=config.steps, block=config.chains)
-    chains.start()
+    chains.start(_start())
     start = chains.state().position
     trace = chains.advance(config.steps)
     kept = [start] + [trace.position[:, step - 1] for step in SHOWN[1:]]
@@ -231,7 +275,7 @@ def _from_start(kernel: Kernel, config: Config, key: Key[Array, ""]) -> dict[str
 
 
 def _stationary(
-    kernel: Kernel, config: Config, starts: Array, key: Key[Array, ""]
+    kernel: AbstractKernel, config: Config, starts: Array, key: Key[Array, ""]
 ) -> dict[str, Any]:
     """Acceptance and the least rank-normalised ESS per draw, from exact draws."""
     draws = sample(

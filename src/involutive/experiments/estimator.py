@@ -27,6 +27,7 @@ from jaxtyping import Array, Float, Key
 from involutive.architectures import paper_network
 from involutive.auxiliary import standard_normal
 from involutive.errors import check_count
+from involutive.experiments.drawing import log_axis, panels, style
 from involutive.kernel import Kernel, State
 from involutive.targets import mog6
 from involutive.training.critics import Critic
@@ -44,6 +45,12 @@ from involutive.training.rollouts import (
 )
 
 ESTIMATORS = ("chi", "bits", "path", "fresh")
+LABELS = {
+    "chi": "chi: accept bits summed out",
+    "bits": "bits: sampled, score-function gradient",
+    "path": "path: sampled, gradient through states only",
+    "fresh": "fresh: as chains are run, a new π each step",
+}
 
 
 @dataclass(frozen=True)
@@ -143,17 +150,15 @@ def claims(data: dict[str, Any]) -> dict[str, bool]:
 
 def draw(data: dict[str, Any]) -> dict[str, Any]:
     """Variances against b, on a log scale."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 3.2), layout="constrained")
-    for axis, name in zip(
-        figure.subplots(1, 2), ("loss_variance", "gradient_variance"), strict=True
-    ):
+    figure, ((loss, gradient),) = panels(1, 2, (9.0, 3.6))
+    for axis, name in ((loss, "loss_variance"), (gradient, "gradient_variance")):
         for j, estimator in enumerate(ESTIMATORS):
-            axis.plot(data["depths"], data[name][:, j], marker="o", label=estimator)
-        axis.set(xlabel="steps b", ylabel=name.replace("_", " of one estimate, "), yscale="log")
-        axis.set_xticks(data["depths"])
-    figure.axes[0].legend(title="accept bits")
+            axis.plot(data["depths"], data[name][:, j], label=LABELS[estimator], **style(j))
+        log_axis(axis, data["depths"])
+        axis.set(xlabel="steps b", yscale="log")
+    loss.set(ylabel="variance of one estimate", title="loss")
+    gradient.set(title="gradient, summed over parameters")
+    figure.legend(*loss.get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return {"estimator": figure}
 
 
