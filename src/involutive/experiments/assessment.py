@@ -24,6 +24,7 @@ from involutive import targets
 from involutive.auxiliary import GaussianMixture
 from involutive.classical import a_nice_mc, a_nice_network, hmc, random_walk
 from involutive.experiments.drawing import panels, style
+from involutive.experiments.measures import single_precision
 from involutive.experiments.proposals import exact
 from involutive.kernel import AbstractKernel
 from involutive.sampling.assess import NORMAL_95, Assessment, assess
@@ -149,6 +150,11 @@ class Config:
 
 def run(config: Config) -> dict[str, Any]:
     """Assess every kernel on both targets, and the learned one for several M and from its X."""
+    with single_precision():
+        return _run(config)
+
+
+def _run(config: Config) -> dict[str, Any]:
     found = cases()
     parts = [_study(case, config, number) for number, case in enumerate(found.values())]
     return {name: np.array([part[name] for part in parts]) for name in parts[0]} | {

@@ -25,7 +25,7 @@ from involutive.architectures import state_scaling, swap_network
 from involutive.auxiliary import standard_normal
 from involutive.bijections import mlp
 from involutive.experiments.drawing import log_axis, panels, style
-from involutive.experiments.measures import mixing
+from involutive.experiments.measures import mixing, single_precision
 from involutive.experiments.proposals import exact
 from involutive.involutions import Conjugate
 from involutive.kernel import Kernel
@@ -71,6 +71,11 @@ class Config:
 
 def run(config: Config) -> dict[str, Any]:
     """Return, for every target, ESS per draw and acceptance of every network."""
+    with single_precision():
+        return _run(config)
+
+
+def _run(config: Config) -> dict[str, Any]:
     parts = [_study(TARGETS[name](), config) for name in config.targets]
     return {name: np.stack([part[name] for part in parts]) for name in parts[0]} | {
         "targets": np.array(config.targets),

@@ -28,6 +28,7 @@ from involutive.architectures import paper_network
 from involutive.auxiliary import standard_normal
 from involutive.errors import check_count
 from involutive.experiments.drawing import log_axis, panels, style
+from involutive.experiments.measures import single_precision
 from involutive.kernel import Kernel, State
 from involutive.targets import mog6
 from involutive.training.critics import Critic
@@ -85,6 +86,11 @@ class Config:
 
 def run(config: Config) -> dict[str, Any]:
     """Return, for each depth and estimator, means and variances of the loss and its gradient."""
+    with single_precision():
+        return _run(config)
+
+
+def _run(config: Config) -> dict[str, Any]:
     key_train, key_compare = jr.split(jr.key(config.seed))
     kernel, critic = _trained(config, key_train)
     shape = (len(config.depths), len(ESTIMATORS))
