@@ -83,7 +83,10 @@ class GaussianMixture(AbstractDistribution):
 
     def _sample(self, key, condition=None):
         key_component, key_noise = jr.split(key)
-        k = jr.categorical(key_component, self.logits)
+        # by its cumulative weights: one uniform, where Gumbel noise would need one a component
+        levels = jnp.cumsum(jax.nn.softmax(self.logits))
+        uniform = jr.uniform(key_component, dtype=levels.dtype) * levels[-1]
+        k = jnp.minimum(jnp.sum(uniform >= levels), levels.size - 1)
         noise = jr.normal(key_noise, self.shape)
         # of all components, so that many draws share the solve; a draw is then one product
         return self.means[k] + self.inverse_factors()[k] @ noise

@@ -159,17 +159,20 @@ class Whitening(AbstractBijection):
         return self.factor @ y + self.mean, jnp.sum(jnp.log(jnp.diagonal(self.factor)))
 
 
-def affine_cascade(key: Key[Array, ""], dim: int, layers: int = 8, width: int = 32) -> fb.Chain:
-    """`layers` affine couplings with a random permutation between each, starting at the identity
-    up to the permutations."""
-    parts: list[AbstractBijection] = []
-    for i, key_layer in enumerate(jr.split(key, check_count("layers", layers))):
-        key_net, key_order = jr.split(key_layer)
-        if i > 0:
-            order = jr.permutation(key_order, dim) if dim > 2 else jnp.arange(dim)[::-1]
-            parts.append(fb.Permute(order))
-        parts.append(AffineCoupling(key_net, dim, dim // 2, width))
-    return fb.Chain(parts)
+def affine_cascade(key: Key[Array, ""], dim: int, layers: int = 8, width: int = 32) -> fb.Scan:
+    """`layers` affine couplings, each followed by a random permutation.
+
+    They start at the identity up to the permutations. All have one shape and are scanned over, so
+    that many layers take no longer to compile than one.
+    """
+
+    def layer(key: Key[Array, ""]) -> fb.Chain:
+        key_net, key_order = jr.split(key)
+        coupling = AffineCoupling(key_net, dim, dim // 2, width)
+        order = jr.permutation(key_order, dim) if dim > 2 else jnp.arange(dim)[::-1]
+        return fb.Chain([coupling, fb.Permute(order)])
+
+    return fb.Scan(eqx.filter_vmap(layer)(jr.split(key, check_count("layers", layers))))
 
 
 def mlp(width: int, depth: int = 1, last_scale: float = 0.5, activation=jax.nn.relu) -> MakeNetwork:

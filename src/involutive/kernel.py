@@ -201,7 +201,7 @@ class Mixture(AbstractKernel):
     target: Target
     initial: AbstractDistribution | None
     kernels: tuple[AbstractKernel, ...]
-    probabilities: tuple[float, ...] = eqx.field(static=True)
+    probabilities: Float[Array, " kernels"]  # an array: other chances compile nothing anew
 
     def __init__(self, kernels: Any, probabilities: Any):
         self.kernels = _check_kernels(kernels)
@@ -210,7 +210,7 @@ class Mixture(AbstractKernel):
             chances.shape == (len(self.kernels),) and (chances > 0).all(),
             f"probabilities must be {len(self.kernels)} positive numbers, got {probabilities}",
         )
-        self.probabilities = tuple((chances / chances.sum()).tolist())
+        self.probabilities = jnp.asarray(chances / chances.sum())
         self.target, self.initial = self.kernels[0].target, _first_initial(self.kernels)
 
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
@@ -219,7 +219,7 @@ class Mixture(AbstractKernel):
     def draw(self, key: Key[Array, ""]) -> tuple[Array, tuple[Any, ...]]:
         """Draw the choice, and the randomness of every kernel from the same key: one is used."""
         key_choice, key_move = jr.split(key)
-        choice = jr.choice(key_choice, len(self.kernels), p=jnp.asarray(self.probabilities))
+        choice = jr.choice(key_choice, len(self.kernels), p=self.probabilities)
         data, impl = jr.key_data(key_move), jr.key_impl(key_move)
         return choice, tuple(k.draw(jr.wrap_key_data(data, impl=impl)) for k in self.kernels)
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Key
 
 from involutive.errors import InputError
@@ -26,3 +27,8 @@ def as_key(key: object) -> Key[Array, ""]:
         return jr.wrap_key_data(key)
     kind = getattr(key, "dtype", type(key).__name__)
     raise InputError(f"key must be an int seed or a JAX key, got {kind}; pass key=0")
+
+
+def generator(key: Key[Array, ""]) -> np.random.Generator:
+    """A NumPy generator seeded by a key, for what is shuffled on the host."""
+    return np.random.default_rng(np.asarray(jr.key_data(key)).tolist())

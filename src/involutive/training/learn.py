@@ -4,7 +4,8 @@
 2. Train a global proposal on those points (`recipe.py`). They need the right support only.
 3. Run many chains with that proposal and a local move. The kernel is exact, so the chains repair
    the weights of the modes. Their states become the training draws of the next round.
-4. Stop when the effective draws per draw and the spread of the draws no longer change.
+4. Stop when the effective draws per draw and the spread of the draws no longer change; train once
+   more at full length.
 5. Compose proposal and local move, and measure the result on chains started apart.
 
 Everything learned is fixed before the first draw is kept.
@@ -29,9 +30,7 @@ from involutive.training.budget import Meter, as_budget
 from involutive.training.learned import Learned
 from involutive.training.learner import Effort, Learner
 from involutive.training.loop import check_samples
-from involutive.training.recipe import (
-    Recipe,
-)
+from involutive.training.recipe import Recipe
 from involutive.training.saved_rounds import SavedRounds
 
 WIDE = 3.0  # sd of the default initial law
@@ -87,7 +86,7 @@ def learn(
     rows = None if samples is None else check_samples(samples, target.dim)
     check_density(target)
     learner = Learner(target, law, meter, effort, recipe, progress, devices_here(mesh))
-    key_find, key_rounds, key_finish = jr.split(root, 3)
+    key_find, key_rounds, key_polish, key_finish = jr.split(root, 4)
     if rows is not None:
         return learner.finish(learner.train(rows, key_rounds, None), rows, 0, key_finish)
     saved = None if checkpoint is None else SavedRounds(checkpoint, learner, root, resume)
@@ -98,7 +97,7 @@ def learn(
         if saved:
             saved.write(at)
         at = learner.next_round(at)
-    return learner.finish(at.trained, at.draws, at.number, key_finish)
+    return learner.finish(learner.polish(at, key_polish), at.draws, at.number, key_finish)
 
 
 def initial_law(initial: Any, dim: int) -> AbstractDistribution:

@@ -14,25 +14,22 @@ from jaxtyping import Array, Key
 from involutive.auxiliary import GaussianMixture
 from involutive.errors import check
 from involutive.kernel import AbstractKernel, Kernel, Mixture
+from involutive.keys import generator
 from involutive.sampling.chains import Chains
 from involutive.sampling.progress import Progress
 from involutive.sampling.share import batches_over, gathered
 from involutive.targets import Target
 from involutive.training.budget import Meter
+from involutive.training.coverage import best_covered, covered
+from involutive.training.figures import independence_figures
 from involutive.training.learned import Learned, Outcome, compose, local_chances
 from involutive.training.likelihood import proposal_law
 from involutive.training.local import gradients_useful, local_move
-from involutive.training.recipe import (
-    Recipe,
-    Trained,
-    best_covered,
-    covered,
-    independence_figures,
-    train_proposal,
-)
+from involutive.training.recipe import Recipe, Trained, train_proposal
 from involutive.training.start import anneal, climb, climb_evaluations, finite_draws
 
 PILOT_CHAINS, PILOT_DRAWS = 64, 1000
+BRIEF = 3  # times fewer updates in a round than in the last training
 
 
 @dataclass(frozen=True)
@@ -146,32 +143,35 @@ class Learner:
     def first_round(self, points: np.ndarray, key: Key[Array, ""]) -> Round:
         """Train on the points found; couplings wait until the draws are of the target."""
         key_train, key_pick, key = jr.split(key, 3)
-        steps = max(self.recipe.tune_steps // 3, 1)
-        quick = replace(self, recipe=replace(self.recipe, flow_below=0.0, tune_steps=steps))
-        trained = quick.train(points, key_train, None)
-        pick = np.asarray(jr.permutation(key_pick, len(points)))[: self.effort.chains]
+        recipe = replace(self.recipe.shorter(BRIEF), flow_below=0.0)
+        trained = replace(self, recipe=recipe).train(points, key_train, None)
+        pick = generator(key_pick).permutation(len(points))[: self.effort.chains]
         return Round(0, trained, points[pick], points, points[:0], key, False)
 
     def next_round(self, at: Round) -> Round:
-        """Let chains repair the weights, train again, and see whether anything changed."""
+        """Let chains repair the weights, train briefly, and see whether anything changed."""
         key_local, key_cover, key_chains, key_seen, key_train, key = jr.split(at.key, 6)
         points = jnp.asarray(at.draws)
-        local = local_move(
-            self.target,
-            points,
-            key_local,
-            gradients=gradients_useful(self.target, points),
-            initial=self.law,
-        )
+        # in few dimensions a random walk spreads as well, and compiles in half the time
+        gradients = self.target.dim > 3 and gradients_useful(self.target, points)
+        local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
         proposal = covered(at.trained.kernel, key_cover)
         fresh, states = self.refresh(proposal, local, at.states, key_chains)
         draws = np.concatenate([at.fresh[len(at.fresh) // 2 :], fresh])
         settled = len(at.fresh) > 0 and _same_spread(at.fresh, fresh)
         # on draws it was not trained on: a mode that few chains had reached shows here
         seen = independence_figures(at.trained.kernel, _thinned(fresh), key_seen)
-        trained = self.train(draws, key_train, at.trained)
+        brief = replace(self, recipe=self.recipe.shorter(BRIEF))
+        trained = brief.train(draws, key_train, at.trained)
         done = settled and trained.ess < 1.1 * seen["ess"]
         return Round(at.number + 1, trained, states, draws, fresh, key, done)
+
+    def polish(self, at: Round, key: Key[Array, ""]) -> Trained:
+        """Train at full length on the last draws, unless the budget is spent; keep the better."""
+        if not self.meter.allows(0, seconds=5.0):
+            return at.trained
+        trained = self.train(at.draws, key, at.trained)
+        return trained if trained.ess > at.trained.ess else at.trained
 
     def more(self, at: Round) -> bool:
         """Whether another round is worth it and within the budget."""

@@ -19,8 +19,10 @@ from involutive.bijections import Whitening
 from involutive.classical import Leapfrog, RandomWalk, hmc, random_walk
 from involutive.kernel import Kernel, evaluate
 from involutive.targets import Target
+from involutive.training.compiled import jit_once
 from involutive.training.mixture_fit import Components, fit_mixture
-from involutive.training.recipe import Recipe, transform_all, whitening
+from involutive.training.recipe import Recipe
+from involutive.training.whitening import transform_all, whitening
 
 POINTS = 128  # draws the step is tuned on
 ROUNDS = 30
@@ -36,7 +38,7 @@ def gradients_useful(target: Target, points: Float[Array, "n dim"]) -> bool:
     return bool(finite.mean() > 0.8 and (np.abs(slopes[finite]).sum(axis=1) > 0).mean() > 0.5)
 
 
-@eqx.filter_jit
+@jit_once
 def _slopes(target: Target, points: Array) -> Array:
     return jax.vmap(jax.grad(lambda x: evaluate(target, x)))(points)
 
@@ -47,11 +49,11 @@ def within_mode_factor(
     """A Cholesky factor of the covariance within modes."""
     g = whitening(points)
     white = transform_all(g, points)
-    mixture = fit_mixture(white, Recipe().ladder(points.shape[1])[1], key)
+    mixture = fit_mixture(white, max(Recipe().ladder(points.shape[1])[0], 8), key)
     return _pooled_factor(g, mixture)
 
 
-@eqx.filter_jit
+@jit_once
 def _pooled_factor(g: Whitening, mixture: Components) -> Array:
     pooled = jnp.einsum("k,kij->ij", jnp.exp(mixture.log_weights), mixture.covariances)
     return g.factor.unwrap() @ jnp.linalg.cholesky(pooled)
@@ -80,7 +82,7 @@ def local_move(
     return hmc(target, kernel.involution.step_size, count, factor, initial)
 
 
-@eqx.filter_jit
+@jit_once
 def _moves(kernel: Kernel, positions: Array, key: Array) -> tuple[Array, Array]:
     states = jax.vmap(kernel.init)(positions)
 

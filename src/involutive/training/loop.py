@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Key
 
 from involutive.errors import InputError, check, check_count
 from involutive.kernel import AbstractKernel, Kernel
-from involutive.keys import KeyLike, as_key
+from involutive.keys import KeyLike, as_key, generator
 from involutive.sampling.progress import Progress
 from involutive.training.objective import AbstractObjective, Data
 
@@ -84,16 +84,26 @@ class Fit:
 
 @eqx.filter_jit
 def _run_chunk(
-    objective: AbstractObjective, kernel: Kernel, memory: Any, data: Data, key: Array, count: int
+    objective: AbstractObjective, kernel: Kernel, memory: Any, data: Data, key: Array, count: Array
 ) -> tuple[Kernel, Any, Any]:
+    """Make `count` updates, and return the sums of their figures.
+
+    The trip count is dynamic, so that one compilation serves chunks of every length.
+    """
     arrays, static = eqx.partition((kernel, memory), eqx.is_array)
 
-    def one(arrays: Any, key_update: Array) -> tuple[Any, Any]:
+    def update(arrays: Any, i: Array) -> tuple[Any, Any]:
         kernel, memory = eqx.combine(arrays, static)
-        kernel, memory, figures = objective.update(kernel, memory, data, key_update)
+        kernel, memory, figures = objective.update(kernel, memory, data, jr.fold_in(key, i))
         return eqx.filter((kernel, memory), eqx.is_array), figures
 
-    arrays, figures = jax.lax.scan(one, arrays, jr.split(key, count))
+    def one(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        arrays, figures = update(carry[0], i)
+        return arrays, jax.tree.map(jnp.add, carry[1], figures)
+
+    shapes = jax.eval_shape(update, arrays, jnp.asarray(0))[1]
+    none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    arrays, figures = jax.lax.fori_loop(0, count, one, (arrays, none))
     return *eqx.combine(arrays, static), figures
 
 
@@ -150,11 +160,11 @@ def fit(
         while step < config.steps:
             count = min(config.chunk, config.steps - step)
             kernel, memory, figures = _run_chunk(
-                objective, kernel, memory, data, jr.fold_in(key_run, step), count
+                objective, kernel, memory, data, jr.fold_in(key_run, step), jnp.asarray(count)
             )
             step += count
-            losses = {name: float(jnp.mean(values)) for name, values in figures.items()}
-            skipped += int(np.sum(figures["skipped"])) if "skipped" in figures else 0
+            losses = {name: float(total) / count for name, total in figures.items()}
+            skipped += round(float(figures.get("skipped", 0.0)))
             history.append(look(kernel, losses))
             measure = history[-1]["held_out"]
             if measure < lowest - config.tolerance or not np.isfinite(lowest):
@@ -240,7 +250,7 @@ def split_samples(
     rows: np.ndarray, key: Key[Array, ""]
 ) -> tuple[Float[Array, "train dim"], Float[Array, "held dim"]]:
     """Shuffle and split draws into a training and a held-out part."""
-    order = np.asarray(jr.permutation(key, rows.shape[0]))
+    order = generator(key).permutation(rows.shape[0])
     cut = max(int(HELD_OUT * rows.shape[0]), LEAST_ROWS // 4)
     return jnp.asarray(rows[order[cut:]]), jnp.asarray(rows[order[:cut]])
 

@@ -16,6 +16,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Key
 
 from involutive.auxiliary import GaussianMixture
+from involutive.training.compiled import jit_once
 
 FLOOR = 1e-7  # variance added to every coordinate, in whitened units
 
@@ -32,7 +33,7 @@ class Components(NamedTuple):
         return _law(self)
 
 
-@eqx.filter_jit
+@jit_once
 def _law(parts: Components) -> GaussianMixture:
     return GaussianMixture(jnp.exp(parts.log_weights), parts.means, parts.covariances)
 
@@ -58,7 +59,7 @@ def fit_mixture(
     return _expectation_maximisation(points, jnp.asarray(weights, points.dtype), start, iterations)
 
 
-@eqx.filter_jit
+@jit_once
 def _first_guess(points: Array, weights: Array, seeds: Array) -> Components:
     count, dim = seeds.shape
     spread = jnp.cov(points.T, aweights=weights).reshape(dim, dim) / count ** (2 / dim)

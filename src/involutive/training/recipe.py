@@ -10,29 +10,28 @@
 Everything is judged by `independence_ess`, never by acceptance.
 """
 
-import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import optax
 from flowjax import bijections as fb
 from flowjax.distributions import AbstractDistribution
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
-from involutive.auxiliary import GaussianMixture
-from involutive.bijections import Whitening, affine_cascade
+from involutive.bijections import affine_cascade
 from involutive.involutions import FunctionBlock
 from involutive.kernel import Kernel
+from involutive.keys import generator
 from involutive.targets import Target
-from involutive.training.likelihood import Likelihood, LogVariance, log_weight, proposal_draw
+from involutive.training.decay import DECAYED_ADAM, decaying
+from involutive.training.figures import independence_figures
+from involutive.training.likelihood import Likelihood, LogVariance
 from involutive.training.loop import Fit, TrainConfig, fit, split_samples
 from involutive.training.mixture_fit import count_clusters, fit_mixture
 from involutive.training.objective import AbstractObjective
+from involutive.training.whitening import transform_all, whitening
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Recipe:
         batch: points an update.
         rows: draws a training works on.
         learning_rate: of Adam for tuning a mixture, decayed to zero over the run.
-        flow_rate: of Adam for couplings; half of it for tuning them.
+        flow_rate: of Adam for couplings; a quarter of it for tuning them.
     """
 
     components: tuple[int, ...] | None = None
@@ -62,15 +61,23 @@ class Recipe:
     batch: int = 512
     rows: int = 20_000
     learning_rate: float = 1e-2
-    flow_rate: float = 5e-3
+    flow_rate: float = 1e-2
+
+    def shorter(self, factor: int) -> "Recipe":
+        """The same with that many times fewer updates."""
+        return replace(
+            self,
+            tune_steps=max(self.tune_steps // factor, 1),
+            flow_steps=max(self.flow_steps // factor, 1),
+        )
 
     def ladder(self, dim: int) -> tuple[int, ...]:
         """The numbers of components to try in `dim` dimensions."""
         if self.components is not None:
             return self.components
         if dim <= 3:
-            return (8, 32, 128)
-        return (4, 16, 48) if dim <= 12 else (4, 24) if dim <= 30 else (1, 8)
+            return (32, 128)
+        return (16, 48) if dim <= 12 else (24,) if dim <= 30 else (1, 8)
 
 
 @dataclass(frozen=True)
@@ -113,12 +120,13 @@ def train_proposal(
     samples = _rows_of_one_size(samples, key_rows, recipe.rows)
     data, held = split_samples(samples, key_split)
     work = Work(samples, held, recipe, progress, seconds)
+    if previous is not None and has_couplings(previous.kernel):
+        return _with_couplings(previous, work, key_flow)
     counts = _counts(target, recipe, previous)
     best = _grow_mixture(target, data, held, key_mixture, recipe, counts, initial)
     best = _tune(best, work, key_tune)
     if best.ess < recipe.flow_below and target.dim > 1:
-        flow = _with_couplings(best, work, key_flow, previous)
-        best = flow if flow.ess > best.ess else best
+        best = _with_couplings(best, work, key_flow)
     return best
 
 
@@ -131,7 +139,7 @@ def _rows_of_one_size(samples: np.ndarray, key: Key[Array, ""], rows: int) -> np
     n = len(samples)
     if rows // 2 <= n <= rows:
         rows = n
-    order = np.asarray(jr.permutation(key, n))
+    order = generator(key).permutation(n)
     return samples[np.resize(order, rows)] if n != rows else samples
 
 
@@ -142,25 +150,6 @@ def _counts(target: Target, recipe: Recipe, previous: Trained | None) -> tuple[i
         return ladder
     above = tuple(count for count in ladder if count > previous.components)
     return (previous.components, *above[:1]) if previous.ess < 0.9 else (previous.components,)
-
-
-@eqx.filter_jit
-def whitening(points: Float[Array, "n dim"]) -> Whitening:
-    """Whiten by mean and covariance, with points beyond six robust sds drawn in first."""
-    dim = points.shape[1]
-    centre = jnp.median(points, axis=0)
-    low, high = jnp.quantile(points, jnp.array([0.16, 0.84]), axis=0)
-    scale = jnp.maximum((high - low) / 2, jnp.std(points, axis=0) * 1e-3)
-    drawn_in = jnp.clip((points - centre[None, :]) / scale[None, :], -6.0, 6.0)
-    covariance = jnp.cov(drawn_in.T).reshape(dim, dim) + 1e-6 * jnp.eye(dim)
-    factor = scale[:, None] * jnp.linalg.cholesky(covariance)
-    return Whitening(centre + scale * jnp.mean(drawn_in, axis=0), factor)
-
-
-@eqx.filter_jit
-def transform_all(g: fb.AbstractBijection, points: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
-    """`g` of every row."""
-    return jax.vmap(g.transform)(points)
 
 
 def _grow_mixture(
@@ -196,12 +185,6 @@ def _noted(trained: Trained, history: list[dict[str, Any]]) -> Trained:
     return replace(trained, history=history)
 
 
-@functools.cache  # one object a setting, so that training with it again compiles nothing
-def _optimiser(rate: float, steps: int) -> optax.GradientTransformation:
-    schedule = optax.cosine_decay_schedule(rate, steps)
-    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
-
-
 @dataclass(frozen=True)
 class Work:
     """What the stages of one training share."""
@@ -213,29 +196,37 @@ class Work:
     seconds: float | int | None
 
     def fit(
-        self, kernel: Kernel, objective: AbstractObjective, key: Array, steps: int, label: str
+        self,
+        kernel: Kernel,
+        objective: AbstractObjective,
+        key: Array,
+        steps: int,
+        rate: float,
+        label: str,
     ) -> Fit:
-        """Run one objective for at most `steps` updates.
+        """Run one objective for at most `steps` updates, the rate falling from `rate` to zero.
 
         Couplings gain most while the rate falls at the end, so only mixtures stop early.
         """
-        patience = None if _has_couplings(kernel) else 3
+        patience = None if has_couplings(kernel) else 3
+        key, key_memory = jr.split(key)
+        memory = decaying(objective.init(kernel, key_memory), rate, steps)
         config = TrainConfig(
             steps, max(steps // 10, 1), patience, 1e-4, seconds=self.seconds, monitor=0
         )
         return fit(
             kernel, objective, self.samples, key=key, config=config, progress=self.progress,
-            label=label,
+            label=label, memory=memory,
         )  # fmt: skip
 
 
 def _tune(trained: Trained, work: Work, key: Key[Array, ""]) -> Trained:
     """Fine-tune by the log-variance objective; keep the better."""
     recipe, steps = work.recipe, work.recipe.tune_steps
-    rate = recipe.flow_rate / 2 if _has_couplings(trained.kernel) else recipe.learning_rate
-    objective = LogVariance(_optimiser(rate, steps), recipe.batch)
+    rate = recipe.flow_rate / 4 if has_couplings(trained.kernel) else recipe.learning_rate
+    objective = LogVariance(DECAYED_ADAM, recipe.batch)
     key_figures = jr.fold_in(key, 1)
-    fitted = work.fit(trained.kernel, objective, key, steps, "tuning")
+    fitted = work.fit(trained.kernel, objective, key, steps, rate, "tuning")
     figures = independence_figures(fitted.kernel, work.held, key_figures)
     history = [*trained.history, *_rows("log-variance", fitted.history, figures)]
     done = int(fitted.history[-1]["step"])
@@ -246,127 +237,56 @@ def _tune(trained: Trained, work: Work, key: Key[Array, ""]) -> Trained:
     return replace(trained, kernel=fitted.kernel, **figures)
 
 
-def _with_couplings(
-    trained: Trained, work: Work, key: Key[Array, ""], previous: Trained | None
-) -> Trained:
-    """Put affine couplings in g, or go on with those of before; likelihood first, then tuning."""
-    key_new, key_fit, key_tune = jr.split(key, 3)
+def _with_couplings(trained: Trained, work: Work, key: Key[Array, ""]) -> Trained:
+    """Train the couplings of g, put there first if there are none.
+
+    A normal law behind new couplings bends into one curved mode; if that is not enough, a mixture
+    with one component a mode is tried.
+    """
+    if has_couplings(trained.kernel):
+        return _train_couplings(trained, trained.kernel, work, key)
+    key_new, key_one, key_many = jr.split(key, 3)
+    points = jnp.asarray(work.samples)
+    g = _new_couplings(points, key_new, work.recipe)
+    latent = transform_all(g, points)
+    parts = fit_mixture(latent, work.recipe.ladder(latent.shape[1])[0], key_new)
+    clusters = count_clusters(parts)
+    best = trained
+    for count, key_base in ((1, key_one), (clusters, key_many)):
+        law = fit_mixture(latent, count, key_base).law()
+        kernel = Kernel(trained.kernel.target, FunctionBlock(g), law, trained.kernel.initial)
+        flow = _train_couplings(best, kernel, work, key_base)
+        best = flow if flow.ess > best.ess else replace(best, history=flow.history)
+        if best.ess > work.recipe.flow_below or clusters == 1:
+            break
+    return best
+
+
+def _train_couplings(trained: Trained, kernel: Kernel, work: Work, key: Key[Array, ""]) -> Trained:
+    """Train couplings by likelihood, which is robust, and then tune them."""
+    key_fit, key_figures, key_tune = jr.split(key, 3)
     recipe, steps = work.recipe, work.recipe.flow_steps
-    kernel = trained.kernel
-    if previous is not None and _has_couplings(previous.kernel):
-        kernel, steps = previous.kernel, steps // 2
-    else:
-        kernel = _new_couplings(kernel, jnp.asarray(work.samples), key_new, recipe)
-    objective = Likelihood(_optimiser(recipe.flow_rate, steps), recipe.batch)
-    key_figures = jr.fold_in(key_fit, 1)
-    fitted = work.fit(kernel, objective, key_fit, steps, "couplings")
+    objective = Likelihood(DECAYED_ADAM, recipe.batch)
+    fitted = work.fit(kernel, objective, key_fit, steps, recipe.flow_rate, "couplings")
     figures = independence_figures(fitted.kernel, work.held, key_figures)
     rows = [*trained.history, *_rows("likelihood", fitted.history, figures)]
     flow = Trained(fitted.kernel, figures["acceptance"], figures["ess"], rows, trained.evaluations)
     return _tune(flow, work, key_tune)
 
 
-def _has_couplings(kernel: Kernel) -> bool:
+def has_couplings(kernel: Kernel) -> bool:
+    """Whether the g of a proposal is more than a whitening."""
     f = kernel.involution
     return isinstance(f, FunctionBlock) and isinstance(f.g, fb.Chain)
 
 
-def _new_couplings(kernel: Kernel, points: Array, key: Key[Array, ""], recipe: Recipe) -> Kernel:
-    """A kernel whose g is whitening and untrained couplings, with a mixture fitted behind them."""
-    key_net, key_base = jr.split(key)
-    dim = kernel.target.dim
-    couplings = affine_cascade(key_net, dim, recipe.layers, recipe.width)
-    g = fb.Chain([whitening(points), *couplings.bijections])
-    latent = transform_all(g, points)
-    clusters = count_clusters(fit_mixture(latent, recipe.ladder(dim)[:2][-1], key_base))
-    law = fit_mixture(latent, clusters, key_base).law()
-    return Kernel(kernel.target, FunctionBlock(g), law, kernel.initial)
+def _new_couplings(points: Array, key: Key[Array, ""], recipe: Recipe) -> fb.Chain:
+    """Whitening, and couplings that do nothing yet."""
+    couplings = affine_cascade(key, points.shape[1], recipe.layers, recipe.width)
+    return fb.Chain([whitening(points), couplings])
 
 
 def _rows(
     stage: str, rows: list[dict[str, float]], figures: dict[str, float]
 ) -> list[dict[str, Any]]:
     return [{"stage": stage, **row} for row in rows] + [{"stage": stage, **figures}]
-
-
-@eqx.filter_jit
-def _log_weights(kernel: Kernel, held: Array, key: Array) -> tuple[Array, Array]:
-    draws = jax.vmap(lambda k: proposal_draw(kernel, k))(jr.split(key, held.shape[0]))
-    weigh = jax.vmap(lambda x: log_weight(kernel, x))
-    return weigh(held), weigh(draws)
-
-
-def independence_figures(
-    kernel: Kernel, held: Array, key: Key[Array, ""], most: int = 2000
-) -> dict[str, float]:
-    """Acceptance and effective draws per draw of a proposal that does not depend on the state.
-
-    At x the chain stays with probability `r(x) = 1 - E_y min(1, w(y)/w(x))`, y ~ q, so that
-    `1/E_p[(1 + r)/(1 - r)]` estimates the effective draws per draw. It sees the rare sticky states
-    that an average acceptance hides.
-    """
-    at_x, at_y = (np.asarray(w, np.float64) for w in _log_weights(kernel, held[:most], key))
-    at_y = np.sort(np.where(np.isnan(at_y), -np.inf, at_y)[:2000])
-    at_x = at_x[np.isfinite(at_x)]
-    # E_y min(1, w(y)/w(x)): the draws above w(x) count one each, those below by their ratio
-    above = np.searchsorted(at_y, at_x)
-    sums = np.logaddexp.accumulate(np.concatenate([[-np.inf], at_y]))[above]
-    with np.errstate(over="ignore", invalid="ignore"):
-        leave = (at_y.size - above + np.exp(np.minimum(sums - at_x, 50.0))) / at_y.size
-    leave = np.clip(np.nan_to_num(leave), 1e-6, 1.0)
-    ess = 1.0 / np.mean((2.0 - leave) / leave) if leave.size else 0.0
-    return {"acceptance": float(leave.mean()) if leave.size else 0.0, "ess": float(ess)}
-
-
-@eqx.filter_jit
-def _latent_spread(kernel: Kernel, key: Array) -> tuple[Array, Array]:
-    """Mean and covariance, in the auxiliary space, of where X and the proposal lie."""
-    key_x, key_y = jr.split(key)
-    block = kernel.involution
-    assert isinstance(block, FunctionBlock) and kernel.initial is not None
-    far = jax.vmap(block.g.transform)(kernel.initial.sample(key_x, (1000,)))
-    near = kernel.auxiliary.sample(key_y, (1000,))
-    points = jnp.concatenate([far, near])
-    points = jnp.where(jnp.isfinite(points), points, 0.0)
-    centre = jnp.median(points, axis=0)[None, :]
-    spread = jnp.median(jnp.abs(points - centre), axis=0)[None, :]
-    points = centre + jnp.clip(points - centre, -10 * spread, 10 * spread)
-    dim = points.shape[1]
-    covariance = 2 * jnp.cov(points.T).reshape(dim, dim) + 1e-6 * jnp.eye(dim)
-    return jnp.mean(points, axis=0), covariance
-
-
-def covered(kernel: Kernel, key: Key[Array, ""], tails: float = 0.0) -> Kernel:
-    """Add to the auxiliary law what keeps chains from being stuck where q is too light.
-
-    Far out, a light-tailed q falls faster than p; there w = p/q is large and a chain would hardly
-    leave. One wide component covers X, so that the first proposals from there are accepted at once;
-    it costs 0.3 % of the proposals. A share `tails` goes to the mixture itself with three times its
-    covariances.
-    """
-    law = kernel.auxiliary
-    if not isinstance(law, GaussianMixture):
-        return kernel
-    if tails > 0:
-        law = law.joined(law.inflated(3.0), tails)
-    if kernel.initial is not None:
-        mean, covariance = _latent_spread(kernel, key)
-        law = law.joined(GaussianMixture(jnp.ones(1), mean[None], covariance[None]), 0.003)
-    return eqx.tree_at(lambda k: k.auxiliary, kernel, law)
-
-
-def best_covered(trained: Trained, draws: Array, key: Key[Array, ""]) -> Trained:
-    """Choose how much of the proposals goes to the tails by effective draws per draw.
-
-    Judged on all draws at once: states so rare that one in thousands meets them can hold a chain
-    for thousands of steps.
-    """
-    best: Trained | None = None
-    for tails in (0.0, 0.02, 0.06, 0.15):
-        # the same random numbers for every share, so that only the share differs
-        kernel = covered(trained.kernel, jr.fold_in(key, 0), tails)
-        figures = independence_figures(kernel, draws, jr.fold_in(key, 1), most=20_000)
-        if best is None or figures["ess"] > best.ess:
-            best = replace(trained, kernel=kernel, **figures)
-    assert best is not None
-    return best

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Key
 from involutive.classical import hmc
 from involutive.kernel import State, evaluate
 from involutive.targets import Target
+from involutive.training.compiled import jit_once
 
 Points = Float[Array, "n dim"]
 
@@ -47,7 +48,7 @@ def finite_draws(
     return jnp.asarray(found[np.resize(np.arange(len(found)), count)] if len(found) else found)
 
 
-@eqx.filter_jit
+@jit_once
 def _draws(
     target: Target, law: AbstractDistribution, key: Key[Array, ""], count: int
 ) -> tuple[Points, Array]:
