@@ -1,12 +1,13 @@
 """How far the chain is from what it should do, from draws alone.
 
     start   the energy distance `2 E|X - Y| - E|X - X'| - E|Y - Y'|` between the law after b steps
-            from the initial law and the target: zero exactly when the two agree
+            from the initial law and the target, plus the difference of their mean heights, as
+            the first is quadratic in the share of strays: zero exactly when the laws agree
     move    the distance correlation of x and x after m steps, x a draw: zero exactly when they are
             independent, and near one for a chain that stays put or follows an orbit
 
-Both are taken in whitened coordinates next to the log density, which shows the strays outside the
-bulk that coordinates alone hardly notice.
+Both are taken in whitened coordinates next to a compressed log density, the height, which shows the
+strays outside the bulk that coordinates alone hardly notice.
 """
 
 import jax
@@ -80,16 +81,16 @@ class Features:
 
 
 def start_distance(kernel: Kernel, data: Data, key: Key[Array, ""], steps: int) -> Float[Array, ""]:
-    """Energy distance between the law after `steps` steps from X and the data."""
+    """Distance between the law after `steps` steps from X and the data, in law and in height."""
     key_start, key_rollout = jr.split(key)
     data = data[:POINTS]
     starts = kernel.initial.sample(key_start, (data.shape[0],))  # type: ignore[union-attr]
     paths = rollouts(kernel, starts, key_rollout, steps)
     features = Features(kernel, data)
-    weights = jnp.exp(jax.vmap(log_chi)(paths.log_accept))
-    return energy_distance(
-        features(paths.positions.reshape(-1, data.shape[1])), weights.reshape(-1), features(data)
-    )
+    weights = jnp.exp(jax.vmap(log_chi)(paths.log_accept)).reshape(-1)
+    moved, real = features(paths.positions.reshape(-1, data.shape[1])), features(data)
+    height = jnp.sum(weights * moved[:, -1]) / jnp.sum(weights) - jnp.mean(real[:, -1])
+    return energy_distance(moved, weights, real) + jnp.abs(height)
 
 
 def dependence(kernel: Kernel, data: Data, key: Key[Array, ""], steps: int) -> Float[Array, ""]:

@@ -26,7 +26,7 @@ from involutive.training.learned import Learned, Outcome, compose, local_chances
 from involutive.training.likelihood import proposal_law
 from involutive.training.local import gradients_useful, local_move
 from involutive.training.recipe import Recipe, Trained, train_proposal
-from involutive.training.start import anneal, climb, climb_evaluations, finite_draws
+from involutive.training.start import anneal, climb, climb_evaluations, finite_draws, promising
 
 PILOT_CHAINS, PILOT_DRAWS = 64, 1000
 BRIEF = 3  # times fewer updates in a round than in the last training
@@ -37,7 +37,8 @@ class Effort:
     """Sizes of the search and of the rounds.
 
     Attributes:
-        climbers: points of X that climb.
+        climbers: points that climb.
+        search: points of X that are looked at for the best places to climb from.
         particles: particles of the annealed start.
         chains: chains that refresh the training draws.
         steps: steps they make a round; the second half is kept.
@@ -45,6 +46,7 @@ class Effort:
     """
 
     climbers: int = 1024
+    search: int = 16_384
     particles: int = 2000
     chains: int = 512
     steps: int = 80
@@ -55,6 +57,7 @@ class Effort:
         shrink = lambda size, least: max(int(size * min(scale, 1.0)), least)  # noqa: E731
         return Effort(
             climbers=shrink(self.climbers, 64),
+            search=shrink(self.search, 256),
             particles=shrink(self.particles, 256),
             chains=shrink(self.chains, 64),
             steps=max(int(self.steps * scale**0.5), 20),
@@ -99,9 +102,7 @@ class Learner:
         found = []
         with Progress("finding modes", 2, self.progress) as bar:
             if gradients:
-                spread = self._spread_starts(starts)
-                found.append(np.asarray(climb(self.target, spread, key_climb)))
-                self.meter.spend(climb_evaluations(len(spread), self.target.dim))
+                found.append(self._climb(starts, key_climb))
             bar.update(1, evaluations=self.meter.evaluations)
             if not found or self.meter.allows(0, seconds=10.0):
                 points, spent = anneal(
@@ -116,12 +117,22 @@ class Learner:
         values = np.asarray(jax.vmap(self.target.log_density)(jnp.asarray(pool)))
         return pool[np.isfinite(pool).all(axis=1) & np.isfinite(values)]
 
-    def _spread_starts(self, starts: Array) -> Array:
-        """Climbers from X and, for the modes around it, from two and four times as far out."""
-        points = starts[: self.effort.climbers]
-        stretch = jnp.asarray([1.0, 1.0, 2.0, 4.0], points.dtype)[jnp.arange(len(points)) % 4]
+    def _climb(self, starts: Array, key: Key[Array, ""]) -> np.ndarray:
+        """Climb from points of X, from around it, and from where a wider search stood highest.
+
+        A quarter each: X, X stretched twofold and fourfold, and the best of the search.
+        """
+        key_search, key_climb = jr.split(key)
+        quarter, count = self.effort.climbers // 4, self.effort.search
         centre = jnp.mean(starts, axis=0)[None, :]
-        return centre + (points - centre) * stretch[:, None]
+        search = finite_draws(self.target, self.law, key_search, count)
+        parts = [
+            starts[:quarter],
+            *(centre + (starts[:quarter] - centre) * stretch for stretch in (2.0, 4.0)),
+            promising(self.target, search, quarter),
+        ]
+        self.meter.spend(climb_evaluations(4 * quarter, count, self.target.dim))
+        return np.asarray(climb(self.target, jnp.concatenate(parts), key_climb))
 
     def train(self, draws: np.ndarray, key: Key[Array, ""], previous: Trained | None) -> Trained:
         """Train the proposal on draws; the log-variance objective evaluates the density."""

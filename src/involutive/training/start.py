@@ -27,6 +27,7 @@ from involutive.training.compiled import jit_once
 
 Points = Float[Array, "n dim"]
 
+SCREEN_STEPS = 12
 CLIMB_STEPS = 200
 SPREAD_STEPS = 60
 LEAPS = 4
@@ -57,15 +58,28 @@ def _draws(
 
 
 @eqx.filter_jit
+def promising(target: Target, points: Points, count: int) -> Points:
+    """Of many points, the `count` that stand highest after a few steps up.
+
+    A narrow mode catches few points of X, and they are lost among those of the wide ones; a few
+    steps up lift them above.
+    """
+    tops, heights = jax.vmap(lambda x: _ascend(target, x, SCREEN_STEPS))(points)
+    return tops[jnp.argsort(-jnp.where(jnp.isnan(heights), -jnp.inf, heights))[:count]]
+
+
+@eqx.filter_jit
 def climb(target: Target, points: Points, key: Key[Array, ""]) -> Points:
     """Climb from every point to its mode, then spread over it by HMC in the local metric."""
-    tops = jax.vmap(lambda x: _ascend(target, x))(points)
+    tops, _ = jax.vmap(lambda x: _ascend(target, x, CLIMB_STEPS))(points)
     return jax.vmap(lambda x, k: _spread(target, x, k))(tops, jr.split(key, points.shape[0]))
 
 
-def climb_evaluations(count: int, dim: int) -> int:
-    """Density evaluations (a gradient counted as three) that `climb` makes."""
-    return count * (3 * CLIMB_STEPS + 3 * dim + SPREAD_STEPS * (3 * LEAPS + 4))
+def climb_evaluations(count: int, screened: int, dim: int) -> int:
+    """Density evaluations (a gradient counted as three) that `promising` and `climb` make."""
+    return 4 * SCREEN_STEPS * screened + count * (
+        4 * CLIMB_STEPS + 3 * dim + SPREAD_STEPS * (3 * LEAPS + 4)
+    )
 
 
 def _slope(target: Target, x: Array) -> Array:
@@ -73,7 +87,8 @@ def _slope(target: Target, x: Array) -> Array:
     return jnp.where(jnp.isfinite(slope), slope, 0.0)
 
 
-def _ascend(target: Target, x: Array) -> Array:
+def _ascend(target: Target, x: Array, steps: int) -> tuple[Array, Array]:
+    """The highest point on the way up from x, and its log density."""
     optimiser: Any = optax.rprop(0.1, min_step_size=1e-9, max_step_size=1e3)
 
     def up(_: Any, carry: Any) -> Any:
@@ -85,7 +100,7 @@ def _ascend(target: Target, x: Array) -> Array:
         return x, memory, jnp.where(higher, x, best), jnp.where(higher, value, height)
 
     start = (x, optimiser.init(x), x, evaluate(target, x))
-    return jax.lax.fori_loop(0, CLIMB_STEPS, up, start)[2]
+    return jax.lax.fori_loop(0, steps, up, start)[2:]
 
 
 def _local_factor(target: Target, x: Array) -> Array:
