@@ -161,7 +161,10 @@ def test_bench_passes_names_on(monkeypatch, capsys):
 @pytest.mark.parametrize("command", ["demo", "learn", "sample", "report", "experiment", "bench"])
 def test_help_teaches_by_example(command, capsys):
     assert cli.run([command, "--help"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    page = capsys.readouterr().out
+    examples = [line for line in page.splitlines() if f"• involutive {command}" in line]
+    assert len(examples) >= 2, page
+    said = " ".join(page.split())
     assert f"involutive {command}" in said.split("Options")[0].replace("Usage: involutive", "")
     for option in ("--quiet", "--json", "--seed"):
         assert option in said

@@ -12,23 +12,30 @@ import typer
 
 from involutive._version import __version__
 from involutive.commands import machine
+from involutive.commands.exits import INTERRUPTED, guarded
 from involutive.commands.options import (
+    Chains,
+    Checkpoint,
     Coordinator,
     Distributed,
+    Effective,
     Folder,
     Json,
+    Names,
     Process,
     Processes,
     Quiet,
+    Resume,
+    Samples,
     Seed,
     Small,
     Source,
+    Thin,
+    Warmup,
     names,
 )
-from involutive.commands.speech import Speech, complain, summary_record
-from involutive.errors import InputError, check
-
-INTERRUPTED = 130
+from involutive.commands.speech import Speech, summary_record
+from involutive.errors import check
 
 app = typer.Typer(
     name="involutive",
@@ -37,7 +44,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Learned MCMC with proposals that are their own inverse: exact whatever was learned.\n\n"
-    "Try `involutive demo` first.",
+    "Try `involutive demo` first. Then, with your own density in posterior.py:\n\n"
+    "- `involutive learn posterior.py:target -o proposal.inv`\n\n"
+    "- `involutive sample posterior.py:target proposal.inv -o draws.nc`\n\n"
+    "- `involutive report draws.nc`",
 )
 
 
@@ -59,7 +69,11 @@ def demo(
 ) -> None:
     """Learn six separated modes from nothing, sample them, and write report.html.
 
-    HMC runs beside it, and demo.png shows both. Example: `involutive demo --out pictures`
+    HMC runs beside it, and demo.png shows both. Examples:
+
+    - `involutive demo`
+
+    - `involutive demo --out pictures --seed 3`
     """
     machine.prepare()
     from involutive.commands.demo import run_demo
@@ -92,8 +106,12 @@ def learn(
 ) -> None:
     """Learn a proposal for your own density and save it.
 
-    Examples: `involutive learn posterior.py:target -o proposal.inv`,
-    `involutive learn model.py:model --seconds 30`
+    It needs nothing but the density: it looks for the modes, and says how well the result mixes.
+    Examples:
+
+    - `involutive learn posterior.py:target -o proposal.inv`
+
+    - `involutive learn model.py:model --seconds 30`
     """
     machine.set_up(distributed, coordinator, num_processes, process_id)
     from involutive.commands.source import read_target
@@ -122,24 +140,13 @@ def sample(
     out: Annotated[Path, typer.Option("--out", "-o", help="The draws to write, NetCDF.")] = Path(
         "draws.nc"
     ),
-    chains: Annotated[int, typer.Option(help="How many chains.")] = 64,
-    samples: Annotated[int, typer.Option(help="Draws kept of each chain.")] = 1000,
-    warmup: Annotated[
-        int | None, typer.Option(help="Steps thrown away first; by default what was learned.")
-    ] = None,
-    thin: Annotated[int, typer.Option(help="Steps a kept draw.")] = 1,
-    ess: Annotated[
-        float | None, typer.Option(help="Stop once every quantity has this many effective draws.")
-    ] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Save the run in this folder as it goes.")
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Continue the run in --checkpoint (by default OUT.checkpoint)."
-        ),
-    ] = False,
+    chains: Chains = 64,
+    samples: Samples = 1000,
+    warmup: Warmup = None,
+    thin: Thin = 1,
+    ess: Effective = None,
+    checkpoint: Checkpoint = None,
+    resume: Resume = False,
     seed: Seed = 1,
     quiet: Quiet = False,
     json: Json = False,
@@ -150,8 +157,13 @@ def sample(
 ) -> None:
     """Sample your density with a learned proposal.
 
-    Examples: `involutive sample posterior.py:target proposal.inv -o draws.nc`, and for a long run
-    that may be stopped and continued, the same with `--resume` every time.
+    A long run may be stopped and continued: give `--resume` every time. Examples:
+
+    - `involutive sample posterior.py:target proposal.inv -o draws.nc`
+
+    - `involutive sample posterior.py:target proposal.inv --samples 100000 --resume`
+
+    - `involutive sample posterior.py:target proposal.inv --ess 10000`
     """
     machine.set_up(distributed, coordinator, num_processes, process_id)
     from involutive.commands.sampling import Plan, draw
@@ -178,7 +190,11 @@ def report(
 ) -> None:
     """Write one HTML page that says whether draws can be trusted, and why.
 
-    Example: `involutive report draws.nc -o report.html`
+    The page is one file that needs no network. Examples:
+
+    - `involutive report draws.nc`
+
+    - `involutive report draws.nc -o report.html`
     """
     del seed  # taken everywhere; a report draws nothing
     machine.prepare()
@@ -205,7 +221,13 @@ def experiment(
 ) -> None:
     """Run one of the paper's figures or a study beyond it.
 
-    Examples: `involutive experiment --list`, `involutive experiment proposals --quick`
+    Examples:
+
+    - `involutive experiment --list`
+
+    - `involutive experiment proposals --quick`
+
+    - `involutive experiment all --out results`
     """
     machine.prepare()
     from involutive.experiments import list_experiments, run_experiment
@@ -235,12 +257,8 @@ def experiment(
 def bench(
     quick: Small = False,
     out: Folder = Path("results/bench"),
-    targets: Annotated[
-        str | None, typer.Option(help="Names with commas between; by default all.")
-    ] = None,
-    peers: Annotated[
-        str | None, typer.Option(help="Names with commas between; by default all.")
-    ] = None,
+    targets: Names = None,
+    peers: Names = None,
     seconds: Annotated[float | None, typer.Option(help="The most a run may take.")] = None,
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -248,7 +266,11 @@ def bench(
 ) -> None:
     """Measure this library and its peers side by side, in one run.
 
-    Examples: `involutive bench --quick`, `involutive bench --targets mog6 --peers involutive,nuts`
+    Examples:
+
+    - `involutive bench --quick`
+
+    - `involutive bench --targets mog6 --peers involutive,nuts`
     """
     machine.prepare()
     from involutive.bench import run as run_bench
@@ -267,32 +289,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def run(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    try:
-        code = app(args=argv, prog_name="involutive", standalone_mode=False)
-        if code == INTERRUPTED:
-            complain("interrupted")
-        return code if isinstance(code, int) else 0
-    except InputError as error:
-        complain(error)
-        return 2
-    except (KeyboardInterrupt, typer.Abort):
-        complain("interrupted")
-        return INTERRUPTED
-    except typer.Exit as stop:
-        return stop.exit_code
-    except OSError as error:
-        if error.filename is None:
-            raise
-        complain(f"{error.filename}: {error.strerror}; check the path and its rights")
-        return 2
-    except Exception as error:
-        message = getattr(error, "format_message", None)  # an option or argument that is wrong
-        if message is None:
-            raise
-        if not message():  # the help was printed because nothing was asked for
-            return 2
-        complain(f"{message()} See involutive --help")
-        return 2
+    return guarded(lambda: app(args=argv, prog_name="involutive", standalone_mode=False))
 
 
 if __name__ == "__main__":

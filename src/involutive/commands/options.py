@@ -18,6 +18,21 @@ Source = Annotated[
 ]
 Folder = Annotated[Path, typer.Option("--out", "-o", help="The folder to write into.")]
 Small = Annotated[bool, typer.Option("--quick", help="A small version, to see that it works.")]
+Names = Annotated[str | None, typer.Option(help="Names with commas between; by default all.")]
+Chains = Annotated[int, typer.Option(help="How many chains.")]
+Samples = Annotated[int, typer.Option(help="Draws kept of each chain.")]
+Warmup = Annotated[
+    int | None, typer.Option(help="Steps thrown away first; by default what was learned.")
+]
+Thin = Annotated[int, typer.Option(help="Steps a kept draw.")]
+Effective = Annotated[
+    float | None, typer.Option(help="Stop once every quantity has this many effective draws.")
+]
+Checkpoint = Annotated[Path | None, typer.Option(help="Save the run in this folder as it goes.")]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Continue the run in --checkpoint (by default OUT.checkpoint)."),
+]
 Distributed = Annotated[
     bool, typer.Option("--distributed", help="One of several processes; SLURM and MPI are known.")
 ]
