@@ -34,7 +34,7 @@ def _latent_spread(kernel: Kernel, key: Array) -> tuple[Array, Array]:
     return jnp.mean(points, axis=0), covariance
 
 
-def covered(kernel: Kernel, key: Key[Array, ""], tails: float = 0.0) -> Kernel:
+def covered(kernel: Kernel, key: Key[Array, ""], tails: float | None = None) -> Kernel:
     """Add to the auxiliary law what keeps chains from being stuck where q is too light.
 
     Far out, a light-tailed q falls faster than p; there w = p/q is large and a chain would hardly
@@ -45,7 +45,7 @@ def covered(kernel: Kernel, key: Key[Array, ""], tails: float = 0.0) -> Kernel:
     law = kernel.auxiliary
     if not isinstance(law, GaussianMixture):
         return kernel
-    if tails > 0:
+    if tails is not None:  # at zero too, so that every share has one shape
         law = law.joined(law.inflated(3.0), tails)
     if kernel.initial is not None:
         mean, covariance = _latent_spread(kernel, key)
@@ -67,4 +67,12 @@ def best_covered(trained: Trained, draws: Array, key: Key[Array, ""]) -> Trained
         if best is None or figures["ess"] > best.ess:
             best = replace(trained, kernel=kernel, **figures)
     assert best is not None
-    return best
+    return pruned(best)
+
+
+def pruned(trained: Trained) -> Trained:
+    """The same without components of no weight."""
+    law = trained.kernel.auxiliary
+    if not isinstance(law, GaussianMixture):
+        return trained
+    return replace(trained, kernel=eqx.tree_at(lambda k: k.auxiliary, trained.kernel, law.pruned()))

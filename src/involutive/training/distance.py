@@ -1,8 +1,8 @@
 """How far the chain is from what it should do, from draws alone.
 
     start   the energy distance `2 E|X - Y| - E|X - X'| - E|Y - Y'|` between the law after b steps
-            from the initial law and the target, plus the difference of their mean heights, as
-            the first is quadratic in the share of strays: zero exactly when the laws agree
+            from the initial law and the target, zero exactly when the two agree, plus how far on
+            average states lie below the lowest draws, as the first is quadratic in their share
     move    the distance correlation of x and x after m steps, x a draw: zero exactly when they are
             independent, and near one for a chain that stays put or follows an orbit
 
@@ -20,6 +20,7 @@ from involutive.training.objective import Data
 from involutive.training.rollouts import log_chi, rollouts
 
 POINTS = 512  # the distances take memory in the square of this
+LOWEST = 0.02  # share of the draws that strays lie below
 SPREAD = 1e-12  # keeps the square root differentiable and a constant column harmless
 
 
@@ -81,7 +82,7 @@ class Features:
 
 
 def start_distance(kernel: Kernel, data: Data, key: Key[Array, ""], steps: int) -> Float[Array, ""]:
-    """Distance between the law after `steps` steps from X and the data, in law and in height."""
+    """Energy distance of the law after `steps` steps from X to the data, plus that of strays."""
     key_start, key_rollout = jr.split(key)
     data = data[:POINTS]
     starts = kernel.initial.sample(key_start, (data.shape[0],))  # type: ignore[union-attr]
@@ -89,8 +90,8 @@ def start_distance(kernel: Kernel, data: Data, key: Key[Array, ""], steps: int) 
     features = Features(kernel, data)
     weights = jnp.exp(jax.vmap(log_chi)(paths.log_accept)).reshape(-1)
     moved, real = features(paths.positions.reshape(-1, data.shape[1])), features(data)
-    height = jnp.sum(weights * moved[:, -1]) / jnp.sum(weights) - jnp.mean(real[:, -1])
-    return energy_distance(moved, weights, real) + jnp.abs(height)
+    below = jnp.maximum(jnp.quantile(real[:, -1], LOWEST) - moved[:, -1], 0.0)
+    return energy_distance(moved, weights, real) + jnp.sum(weights * below) / jnp.sum(weights)
 
 
 def dependence(kernel: Kernel, data: Data, key: Key[Array, ""], steps: int) -> Float[Array, ""]:

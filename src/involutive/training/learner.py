@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -11,7 +10,6 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
-from involutive.auxiliary import GaussianMixture
 from involutive.errors import check
 from involutive.kernel import AbstractKernel, Kernel, Mixture
 from involutive.keys import generator
@@ -20,7 +18,7 @@ from involutive.sampling.progress import Progress
 from involutive.sampling.share import batches_over, gathered
 from involutive.targets import Target
 from involutive.training.budget import Meter
-from involutive.training.coverage import best_covered, covered
+from involutive.training.coverage import best_covered, covered, pruned
 from involutive.training.figures import independence_figures
 from involutive.training.learned import Learned, Outcome, compose, local_chances
 from involutive.training.likelihood import proposal_law
@@ -154,7 +152,8 @@ class Learner:
     def first_round(self, points: np.ndarray, key: Key[Array, ""]) -> Round:
         """Train on the points found; couplings wait until the draws are of the target."""
         key_train, key_pick, key = jr.split(key, 3)
-        recipe = replace(self.recipe.shorter(BRIEF), flow_below=0.0)
+        few = self.recipe.ladder(self.target.dim)[:1]
+        recipe = replace(self.recipe.shorter(BRIEF), flow_below=0.0, components=few)
         trained = replace(self, recipe=recipe).train(points, key_train, None)
         pick = generator(key_pick).permutation(len(points))[: self.effort.chains]
         return Round(0, trained, points[pick], points, points[:0], key, False)
@@ -213,7 +212,7 @@ class Learner:
         """Compose with a local move; measure on chains started apart; say what was reached."""
         key_local, key_cover, key_pilot = jr.split(key, 3)
         points = jnp.asarray(draws)
-        trained = best_covered(_pruned(trained), points[-20_000:], key_cover)
+        trained = best_covered(pruned(trained), points[-20_000:], key_cover)
         gradients = trained.ess < 0.5 and gradients_useful(self.target, points)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
         warmup = int(np.clip(np.ceil(20 / max(trained.ess, 1e-3)), 20, 200))
@@ -252,13 +251,6 @@ class Learner:
             advice=advice,
             history=trained.history,
         )
-
-
-def _pruned(trained: Trained) -> Trained:
-    law = trained.kernel.auxiliary
-    if not isinstance(law, GaussianMixture):
-        return trained
-    return replace(trained, kernel=eqx.tree_at(lambda k: k.auxiliary, trained.kernel, law.pruned()))
 
 
 def _cost(kernel: AbstractKernel) -> int:

@@ -26,6 +26,7 @@ from involutive.training.whitening import transform_all, whitening
 
 POINTS = 128  # draws the step is tuned on
 ROUNDS = 30
+FACTOR_POINTS = 4096  # draws the scale within modes is taken from
 
 
 def gradients_useful(target: Target, points: Float[Array, "n dim"]) -> bool:
@@ -47,6 +48,9 @@ def within_mode_factor(
     points: Float[Array, "n dim"], key: Key[Array, ""]
 ) -> Float[Array, "dim dim"]:
     """A Cholesky factor of the covariance within modes."""
+    # of one size always, so that nothing is compiled twice
+    rows = np.linspace(0, len(points) - 1, FACTOR_POINTS).astype(int)
+    points = points[rows]
     g = whitening(points)
     white = transform_all(g, points)
     mixture = fit_mixture(white, max(Recipe().ladder(points.shape[1])[0], 8), key)
