@@ -60,7 +60,7 @@ def test_runs_under_vmap(getkey):
         )
         return final.position
 
-    ends = jax.vmap(chain)(jr.split(getkey(), 2000))
+    ends = jax.jit(jax.vmap(chain))(jr.split(getkey(), 2000))
     np.testing.assert_allclose(ends["a"].mean(axis=0), MEAN["a"], atol=0.1)
     assert abs(ends["b"].std() - 2.0) < 0.15
 
@@ -157,7 +157,7 @@ def test_local_moves_keep_the_law_and_move(algorithm, parameters):
     np.testing.assert_allclose(np.cov(end.T), np.cov(begin.T), atol=0.3)
     moved = draws.positions[:, 1:] != draws.positions[:, :-1]
     np.testing.assert_array_equal(draws.accepted[:, 1:], moved.any(axis=2))
-    density = jax.vmap(target.log_density)(jnp.asarray(end))
+    density = jax.jit(jax.vmap(target.log_density))(jnp.asarray(end))
     np.testing.assert_allclose(draws.log_density[:, -1], density)
 
 

@@ -37,8 +37,17 @@ def whole() -> inv.Draws:
 
 @pytest.fixture(autouse=True)
 def every_chunk(monkeypatch):
-    """Write after every chunk, so that files do not depend on time."""
+    """Write after every chunk, and double every chunk, so that files do not depend on time."""
     monkeypatch.setattr(module, "INTERVAL", 0.0)
+    monkeypatch.setattr("involutive.sampling.run.SHORT", float("inf"))
+
+
+@pytest.fixture(autouse=True)
+def python_signals():
+    """Ctrl-C as Python sets it up, also where the shell started the suite with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def assert_same(found: inv.Draws, expected: inv.Draws) -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -98,6 +99,13 @@ def test_learn_sample_report(quick_learn, capsys):
     assert "What the proposal does" in page and "Learning" in page  # kept in the file of draws
 
 
+@pytest.fixture
+def read_once(monkeypatch):
+    """One target for all commands of a test, so that they share what is compiled."""
+    monkeypatch.setattr("involutive.commands.sampling.read_target", cache(read_target))
+
+
+@pytest.mark.usefixtures("read_once")
 def test_the_seed_decides_the_draws(quick_learn):
     inv.save("p.inv", learned(read_target("posterior.py:target")))
     from involutive.interop.arviz import read_draws
@@ -111,6 +119,7 @@ def test_the_seed_decides_the_draws(quick_learn):
     assert not np.array_equal(runs[0], runs[2])
 
 
+@pytest.mark.usefixtures("read_once")
 def test_resume_continues_a_run(capsys):
     inv.save("p.inv", learned(read_target("posterior.py:target")))
     common = ["sample", "posterior.py:target", "p.inv", "-o", "d.nc", "--chains", "4", "--resume"]

@@ -129,12 +129,8 @@ def test_markdown_has_every_column_and_short_numbers():
     assert text == head + "| 1 | 0.1235 |  |\n| yes |  | x |\n"
 
 
-QUICKEST = ("families", "universality")  # the others take minutes: the deep suite runs them
-
-
-@pytest.mark.parametrize(
-    "name", [n if n in QUICKEST else pytest.param(n, marks=pytest.mark.deep) for n in OWN]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("name", OWN)
 def test_quick_version_supports_every_claim(name, tmp_path):
     outcome = fw.run_experiment(name, quick=True, out=tmp_path, progress=False)
     failed = [claim for claim, holds in outcome.claims.items() if not holds]
@@ -142,3 +138,13 @@ def test_quick_version_supports_every_claim(name, tmp_path):
     assert outcome.rows and outcome.figures
     for path in outcome.figures:
         assert 5_000 < path.stat().st_size < 150_000
+
+
+def test_an_experiment_as_small_as_it_goes():
+    """The classical samplers as involutions, step for step: true at every size."""
+    from involutive.experiments import families
+
+    data = families.run(families.Config(chains=2, steps=150, leaps=4, width=8))
+    assert all(families.claims(data).values())
+    assert len(families.table(data)) == 3
+    assert families.draw(data)

@@ -47,17 +47,28 @@ class Case(NamedTuple):
         return draw(key, n)
 
 
+class Seen(NamedTuple):
+    """Chains from begin to end, and the target's density where they ended."""
+
+    begin: Array
+    end: State
+    densities: Array
+    acceptance: Array
+
+
 @eqx.filter_jit
-def after(case: Case, starts: Array, key: Key[Array, ""], steps: int) -> tuple[State, Array]:
-    """The chains' states after `steps` steps, and their acceptance."""
+def after(case: Case, starts: Array, key: Key[Array, ""], steps: int) -> Seen:
+    """Where chains begin and end, and the density there."""
 
     def move(state: State, t: Array) -> tuple[State, Array]:
         keys = case.keys(jr.fold_in(key, t), len(starts))
         state, info = jax.vmap(lambda k, s: case.step(case.kernel, k, s))(keys, state)
         return state, jnp.mean(info.accepted)
 
-    state = jax.vmap(case.kernel.init)(starts)
-    return jax.lax.scan(move, state, jnp.arange(steps))
+    begin = jax.vmap(case.kernel.init)(starts)
+    end, accepted = jax.lax.scan(move, begin, jnp.arange(steps))
+    densities = jax.vmap(case.kernel.target.log_density)(end.position)
+    return Seen(begin.position, end, densities, jnp.mean(accepted))
 
 
 def statistics(x: np.ndarray) -> np.ndarray:
@@ -79,19 +90,18 @@ def faults(case: Case, chains: int = CHAINS, steps: int = STEPS, seed: int = 0) 
     """What is wrong with a kernel: nothing, if it leaves its target invariant and moves."""
     key_start, key_run, key_fresh = jr.split(jr.key(seed), 3)
     starts = case.exact(key_start, chains)
-    state, accepted = after(case, starts, key_run, steps)
-    end, begin = np.asarray(state.position), np.asarray(jax.vmap(case.kernel.init)(starts).position)
-    if not (np.isfinite(end).all() and np.isfinite(np.asarray(state.log_density)).all()):
+    seen = after(case, starts, key_run, steps)
+    begin, end, kept = map(np.asarray, (seen.begin, seen.end.position, seen.end.log_density))
+    if not (np.isfinite(end).all() and np.isfinite(kept).all()):
         return ["not finite"]
     found = []
     p = p_values(end, np.asarray(case.exact(key_fresh, 2 * chains)))
     if p.min() * p.size < LEVEL:
         found.append(f"another law: p = {p.min():.1e}")
-    densities = np.asarray(jax.vmap(case.kernel.target.log_density)(end))
-    if not np.allclose(densities, np.asarray(state.log_density), atol=1e-6):
+    if not np.allclose(np.asarray(seen.densities), kept, atol=1e-6):
         found.append("a density that is not the position's")
     if np.mean(np.abs(end - begin).max(1) > 1e-6) < 0.1:
-        found.append(f"no movement: acceptance {float(accepted.mean()):.2f}")
+        found.append(f"no movement: acceptance {float(seen.acceptance):.2f}")
     return found
 
 

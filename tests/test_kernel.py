@@ -59,11 +59,11 @@ def test_info_says_what_happened(getkey):
     keys = jr.split(getkey(), 500)
     start = kernel.init(jnp.array([0.5, -0.2]))
     after, info = step_each(kernel, keys, start)
-    moved = jnp.any(after.position != start.position[None], axis=1)
-    assert bool(jnp.all(moved == info.accepted)) and 0.2 < float(moved.mean()) < 0.9
+    moved = np.any(after.position != start.position[None], axis=1)
+    assert (moved == info.accepted).all() and 0.2 < float(moved.mean()) < 0.9
     expected = jnp.where(info.accepted[:, None], info.proposal, start.position[None])
     np.testing.assert_array_equal(after.position, expected)
-    gained = jax.vmap(kernel.target.log_density)(info.proposal) - start.log_density
+    gained = jax.jit(jax.vmap(kernel.target.log_density))(info.proposal) - start.log_density
     np.testing.assert_allclose(info.log_ratio, gained, atol=1e-12)
     np.testing.assert_allclose(info.acceptance_rate, jnp.minimum(1, jnp.exp(gained)), atol=1e-12)
     assert not bool(jnp.any(info.nonfinite | info.irreversible))
@@ -253,7 +253,7 @@ def test_cycle_applies_every_kernel(getkey):
     moved = after.position != start.position[None]
     assert bool(jnp.any(moved[:, 0] & moved[:, 1]))
     assert bool(jnp.all(info.accepted == jnp.any(moved, axis=1)))
-    densities = jax.vmap(target.log_density)(after.position)
+    densities = jax.jit(jax.vmap(target.log_density))(after.position)
     np.testing.assert_allclose(after.log_density, densities, rtol=1e-12)
 
 

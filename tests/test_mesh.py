@@ -23,8 +23,9 @@ def expected() -> inv.Draws:
 
 
 def start(folder: Path, *more: str, devices: int = 1, samples: int = SAMPLES) -> subprocess.Popen:
+    flags = os.environ.get("XLA_FLAGS", "")  # the same bits need the same compiler
     environment = os.environ | {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count={devices}".strip(),
         "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "cache"),
     }
     command = [sys.executable, longrun.__file__, str(folder), str(samples), *more]

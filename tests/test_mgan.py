@@ -121,11 +121,17 @@ def test_every_preset_trains(config, getkey):
         assert max(float(jnp.max(jnp.abs(leaf))) for leaf in leaves) <= config.clamp
 
 
-def test_training_is_deterministic_and_moves_every_trainable_part(getkey):
-    kernel = small_kernel()
-    data, objective = data_of(kernel, getkey()), Mgan(MganConfig.tuned(**SMALL))
+@pytest.fixture(scope="module")
+def tuned():
+    """One objective whose update is compiled once."""
+    objective = Mgan(MganConfig.tuned(**SMALL))
+    return objective, eqx.filter_jit(objective.update)
+
+
+def test_training_is_deterministic_and_moves_every_trainable_part(tuned, getkey):
+    kernel, (objective, update) = small_kernel(), tuned
+    data = data_of(kernel, getkey())
     memory, key = objective.init(kernel, getkey()), getkey()
-    update = eqx.filter_jit(objective.update)
     with jax.debug_key_reuse(False):
         first, again = (update(kernel, memory, data, key)[0] for _ in range(2))
     same = jax.tree.map(
@@ -138,6 +144,7 @@ def test_training_is_deterministic_and_moves_every_trainable_part(getkey):
     assert jax.tree.all(moved)
 
 
+@pytest.mark.deep
 def test_learning_brings_the_chain_to_the_target(getkey):
     """From X = N(0, 1), between the modes, b = 2 steps come nearer to the target by training."""
     kernel = small_kernel()
@@ -149,6 +156,17 @@ def test_learning_brings_the_chain_to_the_target(getkey):
     assert done.best["held_out"] < 0.6 * done.history[0]["held_out"]
 
 
+def test_only_dead_training_is_rescued(tuned, getkey):
+    kernel, (objective, update) = small_kernel(), tuned
+    data = data_of(kernel, getkey())
+    for before, rescued in ((0.5, 0.0), (DEAD / 2, 1.0)):
+        memory = objective.init(kernel, getkey())._replace(acceptance=jnp.asarray(before))
+        _, memory, figures = update(kernel, memory, data, getkey())
+        assert float(figures["rescued"]) == rescued
+        assert float(memory.acceptance) != before
+
+
+@pytest.mark.deep
 def test_dead_training_is_rescued_and_counted(getkey):
     """Where nothing is accepted Algorithm 1 has no gradient; the rescue restores one."""
     kernel = small_kernel(last_scale=60.0)

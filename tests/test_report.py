@@ -191,8 +191,15 @@ def browser():
 
 
 @needs_browser
-@pytest.mark.parametrize("width", [400, 1400])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("dark", 400),
+        ("light", 1400),
+        pytest.param("light", 400, marks=pytest.mark.deep),
+        pytest.param("dark", 1400, marks=pytest.mark.deep),
+    ],
+)
 def test_a_browser_opens_it(browser, good, bad, width, scheme, tmp_path):
     for path, head in ((good, "can be trusted"), (bad, "Do not trust")):
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)

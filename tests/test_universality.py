@@ -29,9 +29,9 @@ def moved(f, phi, pi):
 @pytest.mark.parametrize("epsilon", [0.3, 0.05])
 def test_lemma_holds_on_the_event(transition, epsilon, getkey):
     phi, pi = points(transition, getkey())
-    inside = np.asarray(jax.vmap(lambda v: u.event(v, epsilon))(pi))
+    inside = np.asarray(jax.jit(jax.vmap(lambda v: u.event(v, epsilon)))(pi))
     found = moved(u.exact_involution(transition, epsilon), phi, pi)[:, : transition.dim]
-    wanted = jax.vmap(lambda x, v: u.formula(transition, epsilon, x, v))(phi, pi)
+    wanted = jax.jit(jax.vmap(lambda x, v: u.formula(transition, epsilon, x, v)))(phi, pi)
     assert inside.sum() > 1000
     assert np.abs(found - wanted)[inside].max() < 1e-9
 
@@ -49,7 +49,7 @@ def test_formula_fails_off_the_event():
 @each
 def test_transitions_stay_in_their_ball(transition, getkey):
     phi, pi = points(transition, getkey())
-    out = jax.vmap(transition.apply)(3 * phi, 3 * pi[:, 0])
+    out = jax.jit(jax.vmap(transition.apply))(3 * phi, 3 * pi[:, 0])
     assert float(jnp.linalg.norm(out, axis=1).max()) <= transition.radius + 1e-12
 
 
@@ -58,8 +58,8 @@ def test_networks_are_involutive_and_keep_volume(transition, getkey):
     f = u.network_involution(transition, 0.1, 48, 3, points=1024)
     phi, pi = points(transition, getkey(), 16)
     z = jnp.concatenate([phi, pi], axis=1)
-    back = jax.vmap(lambda z: f(f(z)[0])[0])(z)
-    slopes = jax.vmap(jax.jacfwd(lambda z: f(z)[0]))(z)
+    back = jax.jit(jax.vmap(lambda z: f(f(z)[0])[0]))(z)
+    slopes = jax.jit(jax.vmap(jax.jacfwd(lambda z: f(z)[0])))(z)
     assert f.volume_preserving
     assert np.abs(back - z).max() < 1e-9
     assert np.abs(np.linalg.slogdet(np.asarray(slopes))[1]).max() < 1e-9
@@ -81,10 +81,12 @@ def test_auxiliary_ratio_has_its_closed_form(transition, getkey):
     epsilon = 0.1
     phi, pi = points(transition, getkey())
     n = transition.dim
-    inside = np.asarray(jax.vmap(lambda v: u.event(v, epsilon))(pi))
+    inside = np.asarray(jax.jit(jax.vmap(lambda v: u.event(v, epsilon)))(pi))
     after = moved(u.exact_involution(transition, epsilon), phi, pi)[:, n:]
     ratio = 0.5 * jnp.sum(pi**2, axis=1) - 0.5 * jnp.sum(after**2, axis=1)
-    closed = jax.vmap(lambda x, v: u.log_auxiliary_ratio(transition, epsilon, x, v))(phi, pi)
+    closed = jax.jit(jax.vmap(lambda x, v: u.log_auxiliary_ratio(transition, epsilon, x, v)))(
+        phi, pi
+    )
     assert np.abs(ratio - closed)[inside].max() < 1e-9 * np.abs(ratio).max()
     # correction 8: the flags alone cost 2/ε², so next to nothing is accepted
     assert float(jnp.median(ratio)) < -0.9 * 2 / epsilon**2
@@ -93,12 +95,14 @@ def test_auxiliary_ratio_has_its_closed_form(transition, getkey):
 def test_acceptance_vanishes_though_the_proposal_is_the_target(getkey):
     target = u.law_of_bimodal()
     key_state, key_pi = jr.split(getkey())
-    states = jax.vmap(lambda s: u.BIMODAL.apply(jnp.zeros(1), s))(jr.normal(key_state, (2000,)))
+    draw = jax.jit(jax.vmap(lambda s: u.BIMODAL.apply(jnp.zeros(1), s)))
+    states = draw(jr.normal(key_state, (2000,)))
     pi = jr.normal(key_pi, (2000, 7))
     rates = []
     for epsilon in (1.0, 0.2):
         kernel = inv.Kernel(target, u.exact_involution(u.BIMODAL, epsilon), inv.standard_normal(7))
-        ratio = jax.vmap(lambda x, v, k=kernel: k.propose(k.init(x), v).log_ratio)(states, pi)
+        propose = jax.jit(jax.vmap(lambda x, v, k=kernel: k.propose(k.init(x), v).log_ratio))
+        ratio = propose(states, pi)
         rates.append(float(jnp.mean(jnp.exp(jnp.minimum(ratio, 0.0)))))
     assert rates[0] > 0.05
     assert rates[1] < 1e-4
@@ -108,7 +112,7 @@ def test_law_of_bimodal_is_the_law_of_the_transition():
     # the density of T(u) integrates to √(2π), the constant that was dropped
     target = u.law_of_bimodal()
     x = jnp.linspace(-1.2999, 1.2999, 200_001)
-    heights = jnp.exp(jax.vmap(lambda x: target.log_density(x[None]))(x))
+    heights = jnp.exp(jax.jit(jax.vmap(lambda x: target.log_density(x[None])))(x))
     total = float(jnp.sum(heights) * (x[1] - x[0]))
     assert abs(total / np.sqrt(2 * np.pi) - 1) < 1e-3
 

@@ -25,7 +25,7 @@ from involutive.errors import InputError, check
 
 FORMAT = "involutive"
 VERSION = 1  # raised when a reader of the version before would misunderstand a file
-MAX_HEADER = 4 * 2**20  # parsed JSON takes up to twenty times its text in memory
+MAX_HEADER = 2**20  # parsed JSON takes some twenty times its text in memory
 MAX_BYTES = 2**30
 DTYPES = {
     "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4",

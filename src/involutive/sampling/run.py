@@ -32,6 +32,7 @@ from involutive.tensors import PathLike
 
 CHUNK = 250  # draws a chunk: often enough to show progress, rarely enough to cost nothing
 FIRST_CHUNK = 16
+SHORT, LONG = 0.25, 1.0  # seconds: a quicker chunk is followed by a longer one, and the reverse
 
 
 def sample(
@@ -216,9 +217,9 @@ class Pace:
         began = time.perf_counter()
         trace = chains.advance(min(self.count, room))
         seconds = time.perf_counter() - began
-        if seconds < 0.25:
+        if seconds < SHORT:
             self.count = min(2 * self.count, self.most)
-        elif seconds > 1.0:
+        elif seconds > LONG:
             self.count = max(self.count // 2, 1)
         return trace
 
