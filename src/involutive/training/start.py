@@ -58,7 +58,7 @@ def _draws(
 
 
 @eqx.filter_jit
-def promising(target: Target, points: Points, count: int) -> Points:
+def promising(target: Target, points: Points, count: int) -> Float[Array, "count dim"]:
     """Of many points, the `count` that stand highest after a few steps up.
 
     A narrow mode catches few points of X, and they are lost among those of the wide ones; a few
