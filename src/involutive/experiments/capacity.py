@@ -51,11 +51,11 @@ class Config:
     targets: tuple[str, ...] = ("mog6", "ring5")
     width: int = 64
     aux_dim: int = 6
-    widths: tuple[int, ...] = (8, 32, 64, 128)
-    aux_dims: tuple[int, ...] = (2, 6, 14, 30)
-    components: tuple[int, ...] = (2, 6, 12, 32, 96)
-    steps: int = 12_000
-    shares: tuple[float, ...] = (0.05, 0.2, 0.5, 1.0)
+    widths: tuple[int, ...] = (8, 64, 128)
+    aux_dims: tuple[int, ...] = (2, 6, 14)
+    components: tuple[int, ...] = (2, 6, 24, 96)
+    steps: int = 6_000
+    shares: tuple[float, ...] = (0.1, 0.3, 1.0)
     blocks: int = 4
     training_draws: int = 20_000
     chains: int = 32

@@ -70,9 +70,9 @@ class Config:
     """
 
     members: tuple[str, ...] = MEMBERS
-    train_steps: int = 12_000
+    train_steps: int = 10_000
     family_steps: int = 6_000
-    a_nice_steps: int = 6_000
+    a_nice_steps: int = 4_000
     repeats: int = 5
     seconds: float | None = None
     chains: int = 4096
@@ -229,16 +229,16 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _objective(name: str, config: Config) -> AbstractObjective | None:
-    steps = config.family_steps
+    steps, both = config.family_steps, {"steps": 1, "data_steps": 2, "critic_depth": 2}
     match name:
         case "lambda=1":
-            return Mgan(MganConfig.tuned(decay=config.train_steps, steps=1))
+            return Mgan(MganConfig.tuned(decay=config.train_steps, steps=1, critic_depth=2))
         case "lambda<1":
-            return Mgan(MganConfig.tuned(decay=steps, steps=1, data_steps=1, balance=0.3))
+            return Mgan(MganConfig.tuned(decay=steps, balance=0.3, **both))
         case "pairwise":
-            return Mgan(MganConfig.combined(decay=steps, data_steps=1, balance=0.0))
+            return Mgan(MganConfig.combined(decay=steps, balance=0.0, **both))
         case "combined":
-            return Mgan(MganConfig.combined(decay=steps, steps=1, data_steps=1))
+            return Mgan(MganConfig.combined(decay=steps, **both))
         case "a-nice-mc":
             return ANice()
     return None
