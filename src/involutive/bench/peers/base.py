@@ -98,6 +98,13 @@ def keep_sampling(
             return np.concatenate(parts, axis=join), seconds, evaluations
 
 
+def timed(run: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call returns, and its seconds."""
+    began = time.perf_counter()
+    result = run()
+    return result, time.perf_counter() - began
+
+
 def log_density_of_rows(target: Target) -> Callable[[np.ndarray], np.ndarray]:
     """A compiled density of rows, for samplers that live on the host; NaN becomes -inf."""
     rows = jax.jit(jax.vmap(lambda x: jnp.asarray(target.log_density(x), float)))

@@ -8,6 +8,8 @@ from scipy.stats import norm
 from involutive.bench.peers.base import Outcome, Task, keep_sampling, log_density_of_rows
 from involutive.bench.targets import SPREAD
 
+if not hasattr(np, "in1d"):  # eryn calls it; NumPy 2.4 has only its new name
+    np.in1d = np.isin  # type: ignore[attr-defined]  # noqa: NPY201
 TEMPERATURES, LEAST_WALKERS, BURN, STEPS = 10, 64, 1000, 500
 
 
