@@ -22,7 +22,7 @@ from involutive.bench.targets import MAKERS, make, reference
 from involutive.errors import InputError, check
 
 SECONDS, QUICK_SECONDS = 120.0, 20.0  # a run; no new chunk of draws is begun after it
-GRACE = 60.0  # seconds more before a run is ended from outside
+GRACE = 75.0  # seconds more before a run is ended from outside
 Report = Callable[[str], Any]
 
 
