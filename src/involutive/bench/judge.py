@@ -25,7 +25,7 @@ QUANTILE_ERROR, WORST_QUANTILE_ERROR = 0.02, 0.10  # of a probability
 MEAN_ERROR, WORST_MEAN_ERROR = 0.05, 0.30  # of a standard deviation
 SCORE = 5.0  # standard errors, for the largest of many
 GOALS = (1_000, 10_000, 100_000)
-MOST = 1 << 19  # draws judged, of all chains together
+MOST = 1 << 18  # draws judged, of all chains together
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""A-NICE-MC: its network, its adversarial training, and its bootstrap, with its code's sizes."""
+"""A-NICE-MC: its network, its adversarial training, and its bootstrap, with its code's sizes.
+
+Rounds of training are as many as fit into the time that other samplers are given.
+"""
 
 import jax.random as jr
 
@@ -10,7 +13,7 @@ from involutive.training.bootstrap import BootstrapConfig, bootstrap
 from involutive.training.learn import initial_law
 from involutive.training.loop import TrainConfig
 
-CHAINS, DRAWS, WARMUP = 64, 1000, 500
+CHAINS, DRAWS, WARMUP, ROUNDS = 64, 1000, 500, 2
 QUICK = BootstrapConfig(rounds=1, train=TrainConfig(steps=20, chunk=20, patience=None), draws=100)
 
 
@@ -19,7 +22,7 @@ def run(task: Task) -> Outcome:
     target = task.target
     network = a_nice_network(jr.fold_in(task.key, 1), target.dim)
     kernel = a_nice_mc(target, network, initial_law(None, target.dim))
-    config = QUICK if task.quick else BootstrapConfig()
+    config = QUICK if task.quick else BootstrapConfig(rounds=ROUNDS)
     trained = bootstrap(kernel, ANice(), key=task.seed, config=config, progress=False).kernel
     first = sample(
         trained, key=task.seed + 1, num_chains=CHAINS, num_samples=16, num_warmup=WARMUP,
