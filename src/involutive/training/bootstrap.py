@@ -10,6 +10,7 @@ A bootstrap learns what its chains have found; modes that no chain from X reache
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
@@ -17,7 +18,7 @@ from jaxtyping import Array, Key
 from involutive.classical import hmc
 from involutive.errors import check, check_count
 from involutive.kernel import AbstractKernel, Kernel, Mixture
-from involutive.keys import KeyLike, as_key
+from involutive.keys import KeyLike, as_key, generator
 from involutive.sampling.chains import Chains
 from involutive.sampling.progress import Progress
 from involutive.targets import Target
@@ -161,7 +162,7 @@ def merged(
     """Return the new draws and a random share `1 - discard` of the old ones."""
     if old is None:
         return new
-    keep = np.asarray(jr.permutation(key, len(old)))[: round((1 - discard) * len(old))]
+    keep = generator(key).permutation(len(old))[: round((1 - discard) * len(old))]
     return np.concatenate([old[keep], new])
 
 
@@ -169,7 +170,8 @@ def local_hmc(target: Target, key: Key[Array, ""], initial: Any = None, chains: 
     """HMC whose step size, among powers of two, is accepted nearest to 0.8 of the time."""
     found: list[tuple[float, float]] = []
     for step_size in 2.0 ** np.arange(2, -11, -1):
-        kernel = hmc(target, step_size, LEAPS, initial=initial)
+        # an array, so that only the first trial compiles
+        kernel = hmc(target, jnp.asarray(step_size), LEAPS, initial=initial)
         trial = Chains(kernel, jr.fold_in(key, len(found)), range(chains), capacity=PILOT)
         trial.start(initial)
         rate = float(trial.advance(PILOT).acceptance_rate[:, PILOT // 2 :].mean())

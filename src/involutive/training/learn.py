@@ -27,12 +27,14 @@ from involutive.sampling.share import devices_here
 from involutive.targets import Target
 from involutive.tensors import PathLike
 from involutive.training.budget import Meter, as_budget
+from involutive.training.by_bootstrap import learn_by_bootstrap, schedule
 from involutive.training.learned import Learned
 from involutive.training.learner import Effort, Learner
 from involutive.training.loop import check_samples
 from involutive.training.recipe import Recipe
 from involutive.training.saved_rounds import SavedRounds
 
+STRATEGIES = ("recipe", "bootstrap")
 WIDE = 3.0  # sd of the default initial law
 
 
@@ -43,6 +45,7 @@ def learn(
     samples: Any = None,
     initial: Any = None,
     budget: Any = None,
+    strategy: str = "recipe",
     recipe: Recipe | None = None,
     effort: Effort | None = None,
     checkpoint: PathLike | None = None,
@@ -59,6 +62,8 @@ def learn(
         samples: (approximate) posterior draws `(n, dim)`; the search for modes is skipped then.
         initial: the law X to start from, or starting points `(n, dim)`; by default N(0, 3² I).
         budget: seconds, or `Budget(seconds=..., evaluations=...)`.
+        strategy: "recipe", or "bootstrap": the paper's network and adversarial objective, trained
+            on the chain's own draws (`by_bootstrap.py`); it finds no mode that its chains miss.
         recipe: sizes of the proposal and its training.
         effort: sizes of the search and of the rounds.
         checkpoint: a file that learning is saved in before every round.
@@ -77,6 +82,15 @@ def learn(
         f"target must be a Target, got {type(target).__name__}; "
         "wrap a log density as inv.Target(log_density, dim=...)",
     )
+    check(
+        strategy in STRATEGIES,
+        f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}",
+    )
+    check(
+        strategy == "recipe" or (samples is None and checkpoint is None),
+        "strategy='bootstrap' learns from its own draws and keeps no checkpoint; "
+        "leave samples= and checkpoint= out",
+    )
     root = as_key(key)
     law = initial_law(initial, target.dim)
     meter = Meter(as_budget(budget))
@@ -86,6 +100,8 @@ def learn(
     rows = None if samples is None else check_samples(samples, target.dim)
     check_density(target)
     learner = Learner(target, law, meter, effort, recipe, progress, devices_here(mesh))
+    if strategy == "bootstrap":
+        return learn_by_bootstrap(learner, schedule(scale), root)
     key_find, key_rounds, key_polish, key_finish = jr.split(root, 4)
     if rows is not None:
         return learner.finish(learner.train(rows, key_rounds, None), rows, 0, key_finish)

@@ -210,15 +210,30 @@ class Learner:
         self, trained: Trained, draws: np.ndarray, rounds: int, key: Key[Array, ""]
     ) -> Learned:
         """Compose with a local move; measure on chains started apart; say what was reached."""
-        key_local, key_cover, key_pilot = jr.split(key, 3)
-        points = jnp.asarray(draws)
-        trained = best_covered(pruned(trained), points[-20_000:], key_cover)
+        key_cover, key_rest = jr.split(key)
+        points = jnp.asarray(draws[-20_000:])
+        trained = best_covered(pruned(trained), points, key_cover)
         gradients = trained.ess < 0.5 and gradients_useful(self.target, points)
+        chances = local_chances(trained.ess, cheap=not gradients)
+        start = proposal_law(trained.kernel)
+        return self.composed(trained, points, rounds, key_rest, start, gradients, chances)
+
+    def composed(
+        self,
+        trained: Trained,
+        points: Array,
+        rounds: int,
+        key: Key[Array, ""],
+        start: AbstractDistribution,
+        gradients: bool,
+        chances: tuple[float, ...],
+    ) -> Learned:
+        """Try chances of a local move in turn on chains from `start`; keep the best."""
+        key_local, key_pilot = jr.split(key)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
         warmup = int(np.clip(np.ceil(20 / max(trained.ess, 1e-3)), 20, 200))
-        start = proposal_law(trained.kernel)
         best: Learned | None = None
-        for chance in local_chances(trained.ess, cheap=not gradients):
+        for chance in chances:
             kernel = compose(trained.kernel, local, chance)
             trace = self._run(kernel, start, warmup + PILOT_DRAWS, key_pilot)
             outcome = self._judge(trace, warmup, trained, rounds)

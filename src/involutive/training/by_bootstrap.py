@@ -1,0 +1,77 @@
+"""The paper's way to learn from nothing, as a strategy of `learn`.
+
+The paper's network is trained by its adversarial objective, with the posterior draws replaced by
+the chain's own, refreshed on a schedule with a discard ratio (`bootstrap.py`). It learns what its
+chains have found: use it to compare, not to search for modes.
+"""
+
+import jax.numpy as jnp
+import jax.random as jr
+from flowjax.distributions import StandardNormal
+from jaxtyping import Array, Key
+
+from involutive.architectures import paper_network
+from involutive.classical import random_walk
+from involutive.kernel import Kernel
+from involutive.training.bootstrap import BootstrapConfig, bootstrap
+from involutive.training.learned import Learned
+from involutive.training.learner import Learner
+from involutive.training.local import gradients_useful
+from involutive.training.loop import TrainConfig
+from involutive.training.mgan import Mgan
+from involutive.training.mgan_config import MganConfig
+from involutive.training.recipe import Trained
+from involutive.training.start import finite_draws
+
+AUXILIARY = 30  # the paper's auxiliary dimension in two dimensions
+CHANCE = 0.3  # of a local move in the kernel that is returned
+
+
+def schedule(scale: float) -> BootstrapConfig:
+    """A-NICE-MC's ten rounds, each made shorter, or fewer for a smaller budget."""
+    share = min(scale, 1.0)
+    steps = max(int(300 * share), 20)
+    return BootstrapConfig(
+        rounds=max(int(10 * share**0.5), 2),
+        train=TrainConfig(steps=steps, chunk=steps, patience=None),
+        draws=max(int(500 * share), 50),
+        burn_in=max(int(200 * share), 20),
+    )
+
+
+def learn_by_bootstrap(learner: Learner, config: BootstrapConfig, key: Key[Array, ""]) -> Learned:
+    """Train the paper's network on its own draws, and compose it with a local move."""
+    key_net, key_start, key_train, key_finish = jr.split(key, 4)
+    target, dim = learner.target, learner.target.dim
+    auxiliary = max(AUXILIARY, 2 * dim) + dim % 2
+    network = paper_network(key_net, dim, auxiliary)
+    kernel = Kernel(target, network, StandardNormal((auxiliary,)), learner.law)
+    starts = finite_draws(target, learner.law, key_start, 64)
+    gradients = gradients_useful(target, starts)
+    step = 0.5 * jnp.std(starts, axis=0)
+    first = None if gradients else random_walk(target, jnp.diag(step), learner.law)
+    made = bootstrap(
+        kernel, Mgan(MganConfig.combined()), key=key_train, first=first, config=config,
+        progress=learner.progress,
+    )  # fmt: skip
+    learner.meter.spend(_evaluations(config))
+    last = made.fit.history[-1]
+    trained = Trained(
+        made.kernel, last.get("acceptance", 0.0), last.get("ess", 0.0), _named(made.fit.history)
+    )
+    points: Array = jnp.asarray(made.samples[-20_000:])
+    return learner.composed(
+        trained, points, config.rounds, key_finish, learner.law, gradients, (CHANCE,)
+    )
+
+
+def _named(history: list[dict[str, float]]) -> list[dict[str, object]]:
+    return [{"stage": "bootstrap", **row} for row in history]
+
+
+def _evaluations(config: BootstrapConfig) -> int:
+    """Density evaluations of the refreshes and of the rollouts, a local move counted as one."""
+    rollouts = MganConfig.combined()
+    update = rollouts.batch * (rollouts.critic_steps + 1) * (rollouts.steps + rollouts.data_steps)
+    each = config.chains * (config.draws + config.burn_in) + config.train.steps * update
+    return config.rounds * each
