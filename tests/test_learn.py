@@ -135,6 +135,29 @@ def test_a_budget_of_evaluations_is_kept():
     assert kernel.outcome.evaluations < 1.2e6
 
 
+@pytest.mark.deep
+def test_the_papers_bootstrap_is_a_strategy():
+    target = inv.targets.gaussian(2)
+    kernel = learn(target, key=0, strategy="bootstrap", budget=2.0, progress=False)
+    assert {row["stage"] for row in kernel.outcome.history} == {"bootstrap"}
+    draws = inv.sample(kernel, key=1, num_chains=64, num_samples=500, progress=False)
+    np.testing.assert_allclose(draws.positions.std((0, 1)), 1.0, atol=0.1)
+
+
+@pytest.mark.deep
+def test_a_narrow_mode_is_found():
+    """A mode a fifteenth as wide as the other, which one point of X in two thousand climbs to."""
+
+    def log_density(x):
+        narrow = jax.scipy.stats.norm.logpdf(x, -4.0, 0.1).sum()
+        wide = jax.scipy.stats.norm.logpdf(x, 3.0, 1.5).sum()
+        return jnp.logaddexp(jnp.log(0.3) + narrow, jnp.log(0.7) + wide)
+
+    kernel = learn(inv.Target(log_density, dim=3), key=0, progress=False)
+    draws = inv.sample(kernel, key=1, num_chains=64, num_samples=500, progress=False)
+    assert abs((draws.positions[..., 0] < -3).mean() - 0.3) < 0.03
+
+
 BAD = {
     "target": (lambda t: learn(lambda x: 0.0, key=0), "target must be a Target"),  # type: ignore[arg-type]
     "key": (lambda t: learn(t, key=None), "key must be an int seed"),  # type: ignore[arg-type]
@@ -144,6 +167,11 @@ BAD = {
     "constant": (lambda t: learn(t, key=0, samples=np.ones((30, 2))), "must vary"),
     "initial": (lambda t: learn(t, key=0, initial=np.zeros((4, 5))), r"points of shape \(n, 2\)"),
     "budget": (lambda t: learn(t, key=0, budget="fast"), "budget must be seconds"),
+    "strategy": (lambda t: learn(t, key=0, strategy="magic"), "one of recipe, bootstrap"),
+    "bootstrap": (
+        lambda t: learn(t, key=0, strategy="bootstrap", samples=np.zeros((30, 2))),
+        "leave samples= and checkpoint= out",
+    ),
     "negative": (lambda t: learn(t, key=0, budget=-1.0), "must be positive, got -1.0"),
 }
 
