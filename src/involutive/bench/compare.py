@@ -22,7 +22,7 @@ from involutive.bench.targets import MAKERS, make, reference
 from involutive.errors import InputError, check
 
 SECONDS, QUICK_SECONDS = 120.0, 20.0  # a run; no new chunk of draws is begun after it
-GRACE = 75.0  # seconds more before a run is ended from outside
+GRACE = 180.0  # seconds more before a run is ended from outside
 Report = Callable[[str], Any]
 
 
@@ -104,6 +104,7 @@ def one(peer: str, target: str, seed: int, seconds: float | int, quick: bool) ->
         if failed:
             return row | {"failed": failed}
         figures = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
+        row["cores_had"] = figures["cpu_seconds"] / row["wall_seconds"]
         draws = np.load(folder / "draws.npy", allow_pickle=False)
         return row | judge(make(target), reference(target), draws, figures).as_dict()
 

@@ -11,7 +11,7 @@ from involutive.bench.judge import GOALS
 Row = dict[str, Any]
 COLUMNS = (
     "sampler", "verdict", "ESS/draw", "ESS/s sampling", "ESS/s in all", "setup s",
-    "s to 10³", "s to 10⁴", "s to 10⁵", "evaluations/ESS",
+    "s to 10³", "s to 10⁴", "s to 10⁵", "evaluations/ESS", "cores had",
 )  # fmt: skip
 
 
@@ -26,7 +26,8 @@ def markdown(header: Row, rows: Sequence[Row]) -> str:
         "",
         "ESS: ArviZ's rank-normalised bulk ESS, least over coordinates, |x|² and mode indicators. "
         "Seconds to so many effective draws include compilation, warm-up and learning; `*` marks "
-        "those extrapolated at the measured rate. A wrong sampler has no ESS.",
+        "those extrapolated at the measured rate. A wrong sampler has no ESS. Cores had: CPU time "
+        "over wall time of the whole run; a busy machine gives less than a sampler could use.",
         "",
     ]
     for target in header["targets"]:
@@ -68,6 +69,7 @@ def _figures(row: Row) -> list[str]:
         f"{row['setup_seconds']:.1f}",
         *[_time(row, str(goal)) for goal in GOALS],
         "" if cost is None else _number(cost),
+        f"{row['cores_had']:.2f}" if "cores_had" in row else "",
     ]
 
 

@@ -6,6 +6,7 @@ folder that lives as long as the run, so every run pays for its compilations onc
 
 import json
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def main(path: str) -> None:
         "setup_evaluations": outcome.setup_evaluations,
         "sampling_evaluations": outcome.sampling_evaluations,
         "exchangeable": outcome.exchangeable,
+        "cpu_seconds": time.process_time(),  # of all threads: against wall time, the share it got
     }
     (folder / "outcome.json").write_text(json.dumps(figures), encoding="utf-8")
 

@@ -21,6 +21,7 @@ from jaxtyping import Array, Key
 
 from involutive.errors import InputError, check
 from involutive.kernel import AbstractKernel, State
+from involutive.sampling.threefry import unrolled
 
 BLOCK = 32  # chains a block; measured by `involutive bench --speed`
 GROUP = 16  # steps whose randomness is drawn at once
@@ -54,6 +55,7 @@ def _advance(
     """
 
     steps, (block, dim) = count * thin, state.position.shape
+    chain_keys = unrolled(chain_keys)
 
     def group(g: Array, carry: Any) -> Any:
         """Draw what is random in `GROUP` steps at once, then make them."""
