@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from involutive import targets
-from involutive.bench.speed import Rows, fastest, paper_kernel, runner_seconds
+from involutive.bench.speed import Rows, fastest, paper_kernel, runner_job
 from involutive.sampling.chains import BLOCK
 
 STREAMED = """
-import resource, sys, tempfile
+import sys, tempfile
 from involutive.bench.speed import paper_kernel
 from involutive.sampling.run import sample
 with tempfile.TemporaryDirectory() as folder:
@@ -48,8 +48,11 @@ def with_chains(counts: Sequence[int] = (1, 10, 100, 1000, 10_000, 100_000)) -> 
     kernel, rows = paper_kernel(), []
     for count in counts:
         steps = max(min(200, 200_000 // count), 4)
-        seconds = fastest([runner_seconds(kernel, count, steps, min(BLOCK, count))], 3)[0]
-        rows.append({"chains": count, "µs a chain-step": 1e6 * seconds / (steps * count)})
+        timing = fastest([runner_job(kernel, count, steps, min(BLOCK, count))], 2)[0]
+        rows.append(
+            {"chains": count, "ms a step": 1e3 * timing.wall / steps}
+            | {"CPU ms a step": 1e3 * timing.cpu / steps, "MB": _resident()}
+        )
     return rows
 
 
@@ -58,8 +61,11 @@ def with_dimension(dims: Sequence[int] = (2, 8, 32, 128, 256), chains: int = 64)
     rows = []
     for dim in dims:
         kernel = paper_kernel(targets.gaussian(dim), dim)
-        seconds = fastest([runner_seconds(kernel, chains, 20, BLOCK)], 3)[0]
-        rows.append({"dim": dim, "µs a chain-step": 1e6 * seconds / (20 * chains)})
+        timing = fastest([runner_job(kernel, chains, 32, BLOCK)], 3)[0]
+        each = 1e6 / (32 * chains)
+        rows.append(
+            {"dim": dim, "µs a chain-step": each * timing.wall, "CPU µs": each * timing.cpu}
+        )
     return rows
 
 
@@ -100,6 +106,12 @@ def slope(rows: Rows, by: str, figure: str) -> float:
     return math.log(b[figure] / a[figure]) / math.log(b[by] / a[by])
 
 
+def _resident() -> float:
+    """Anonymous memory of this process, in MB."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
+
+
 def _python(code: str, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
@@ -108,24 +120,33 @@ def _python(code: str, *arguments: str) -> str:
 
 
 def measure(quick: bool = False) -> dict[str, Any]:
-    """Every table of speed and growth; the quick ones only show that they run."""
-    from involutive.bench.speed import overhead, widths
-
+    """Every table of growth; the quick ones only show that they run."""
     if quick:
         return {
-            "overhead": overhead((1, 64), times=2),
-            "widths": widths((16, 32), chains=64, times=2),
             "chains": with_chains((1, 64)),
             "dimension": with_dimension((2, 4)),
         }
     return {
-        "overhead": overhead(),
-        "widths": widths(),
         "chains": with_chains(),
         "dimension": with_dimension(),
         "draws": with_draws(),
-        "first_draw": first_draw(),
+        "first_draw": first_draw(budget=5.0),
     }
+
+
+def slopes(tables: dict[str, Any]) -> Rows:
+    """Growth exponents of CPU time, and of memory with draws."""
+    asked = (
+        ("chains", "chains", "CPU ms a step"),
+        ("dimension", "dim", "CPU µs"),
+        ("draws", "draws a chain", "MB"),
+        ("draws", "draws a chain", "seconds in all"),
+    )
+    return [
+        {"of": figure, "with": by, "exponent": slope(tables[name], by, figure)}
+        for name, by, figure in asked
+        if name in tables
+    ]
 
 
 def main() -> None:
@@ -133,6 +154,7 @@ def main() -> None:
     from involutive.experiments.framework import markdown_table
 
     tables = measure(quick="--quick" in sys.argv)
+    tables["slopes"] = slopes(tables)
     for name, rows in tables.items():
         sys.stdout.write(f"## {name}\n\n{markdown_table(rows)}\n")
     paths = [argument for argument in sys.argv[1:] if argument.endswith(".json")]

@@ -1,15 +1,17 @@
-"""How close sampling is to its floor, and how its cost grows: `python -m involutive.bench.growth`.
+"""How close sampling is to its floor: `python -m involutive.bench.speed`.
 
 The floor is the proposal network f and the target density, compiled alone: no random numbers, no
 acceptance, nothing recorded. Below it lies the time of the network's matrix products. All three
-run the same blocks of chains on the same threads, in turn; the fastest of several is taken.
+run the same blocks of chains on the same threads, in turn; the fastest of several is taken. Other
+work on the machine changes CPU time (of all threads) less than wall time, so both are given.
 """
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,6 +28,14 @@ from involutive.targets import Target
 
 STEPS = 250
 Rows = list[dict[str, Any]]
+Job = Callable[[], Any]
+
+
+class Timing(NamedTuple):
+    """Seconds on the clock, and of CPU in all threads."""
+
+    wall: float
+    cpu: float
 
 
 def paper_kernel(target: Target | None = None, aux_dim: int | None = None) -> Kernel:
@@ -60,15 +70,15 @@ def _products(weights: list[Array], inputs: list[Array], steps: Array) -> list[A
     return jax.lax.fori_loop(0, steps, step, inputs)
 
 
-def floor_seconds(kernel: Kernel, chains: int, steps: int, block: int) -> Callable[[], float]:
-    """Return a function that times the floor once, over blocks as the runner has them."""
+def floor_job(kernel: Kernel, chains: int, steps: int, block: int) -> Job:
+    """The floor, over blocks as the runner has them."""
     size = kernel.involution.size
     z, number = jr.normal(jr.key(0), (block, size)), jnp.asarray(steps)
     return _over_blocks(lambda _: _bare(kernel, z, number), chains, block)
 
 
-def product_seconds(kernel: Kernel, chains: int, steps: int, block: int) -> Callable[[], float]:
-    """Return a function that times the matrix products once, each as often as a step uses it."""
+def product_job(kernel: Kernel, chains: int, steps: int, block: int) -> Job:
+    """The matrix products, each as often as a step uses it."""
     weights = _weights(kernel)
     inputs = [jr.normal(jr.key(0), (block, w.shape[1])) for w in weights]
     number = jnp.asarray(steps)
@@ -83,54 +93,53 @@ def _weights(kernel: Kernel) -> list[Array]:
     return 4 * matrices(outer) + 2 * matrices(inner)
 
 
-def runner_seconds(kernel: Kernel, chains: int, steps: int, block: int) -> Callable[[], float]:
-    """Return a function that times the chain runner once."""
+def runner_job(kernel: Kernel, chains: int, steps: int, block: int) -> Job:
+    """The chain runner."""
     runner = Chains(kernel, jr.key(0), range(chains), capacity=steps, block=block)
     runner.start()
 
-    def measure() -> float:
-        began = time.perf_counter()
-        runner.advance(steps)
-        return time.perf_counter() - began
-
-    return measure
+    return lambda: runner.advance(steps)
 
 
-def _over_blocks(run: Callable[[int], Any], chains: int, block: int) -> Callable[[], float]:
+def _over_blocks(run: Callable[[int], Any], chains: int, block: int) -> Job:
     count = -(-chains // block)
     workers = min(count, os.cpu_count() or 1)
 
-    def measure() -> float:
-        began = time.perf_counter()
+    def job() -> None:
         if workers == 1:
             jax.block_until_ready(run(0))
-        else:
-            with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(lambda i: jax.block_until_ready(run(i)), range(count)))
-        return time.perf_counter() - began
+            return
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(lambda i: jax.block_until_ready(run(i)), range(count)))
 
-    return measure
+    return job
 
 
-def fastest(measures: Sequence[Callable[[], float]], times: int) -> list[float]:
-    """The least of `times` measurements of each, taken in turn, after one that compiles."""
-    for measure in measures:
-        measure()
-    rounds = [[measure() for measure in measures] for _ in range(times)]
-    return [min(column) for column in zip(*rounds, strict=True)]
+def fastest(jobs: Sequence[Job], times: int) -> list[Timing]:
+    """The least wall and CPU time of `times` runs of each, in turn, after one that compiles."""
+    for job in jobs:
+        job()
+    rounds = [[_timed(job) for job in jobs] for _ in range(times)]
+    return [Timing(*map(min, zip(*column, strict=True))) for column in zip(*rounds, strict=True)]
+
+
+def _timed(job: Job) -> Timing:
+    wall, cpu = time.perf_counter(), time.process_time()
+    job()
+    return Timing(time.perf_counter() - wall, time.process_time() - cpu)
 
 
 def overhead(
-    chains: Sequence[int] = (1, 64, 1024, 8192), times: int = 7, block: int = BLOCK
+    chains: Sequence[int] = (1, 64, 1024, 8192), times: int = 5, block: int = BLOCK
 ) -> Rows:
     """The runner's cost per chain-step over the floor and over the matrix products."""
     kernel, rows = paper_kernel(), []
     for count in chains:
         steps = max(min(STEPS, STEPS * 1024 // count), 16)
         width = min(block, count)
-        makers = (runner_seconds, floor_seconds, product_seconds)
+        makers = (runner_job, floor_job, product_job)
         found = fastest([make(kernel, count, steps, width) for make in makers], times)
-        each = [1e6 * seconds / (count * steps) for seconds in found]
+        each = [1e6 * timing.wall / (count * steps) for timing in found]
         rows.append(
             {
                 "chains": count,
@@ -139,20 +148,34 @@ def overhead(
                 "products µs": each[2],
                 "over f + density": each[0] / each[1],
                 "over products": each[0] / each[2],
+                "CPU over f + density": found[0].cpu / found[1].cpu,
+                "CPU over products": found[0].cpu / found[2].cpu,
             }
         )
     return rows
 
 
 def widths(
-    blocks: Sequence[int] = (8, 16, 32, 64, 128, 256, 512), chains: int = 1024, times: int = 5
+    blocks: Sequence[int] = (8, 32, 64, 128, 512), chains: int = 512, times: int = 3
 ) -> Rows:
     """Microseconds per chain-step by the width of a block."""
     kernel = paper_kernel()
     steps = 64
-    measures = [runner_seconds(kernel, chains, steps, block) for block in blocks]
-    found = fastest(measures, times)
+    found = fastest([runner_job(kernel, chains, steps, block) for block in blocks], times)
+    each = 1e6 / (chains * steps)
     return [
-        {"block": block, "runner µs": 1e6 * seconds / (chains * steps)}
-        for block, seconds in zip(blocks, found, strict=True)
+        {"block": block, "runner µs": each * timing.wall, "CPU µs": each * timing.cpu}
+        for block, timing in zip(blocks, found, strict=True)
     ]
+
+
+def main() -> None:
+    """Print the tables in Markdown."""
+    from involutive.experiments.framework import markdown_table
+
+    for name, rows in {"overhead": overhead(), "widths": widths()}.items():
+        sys.stdout.write(f"## {name}\n\n{markdown_table(rows)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -23,8 +23,8 @@ from involutive.errors import InputError, check
 from involutive.kernel import AbstractKernel, State
 from involutive.sampling.threefry import unrolled
 
-BLOCK = 32  # chains a block; measured by `involutive bench --speed`
-GROUP = 16  # steps whose randomness is drawn at once
+BLOCK = 32  # chains a block; measured by `python -m involutive.bench.speed`
+GROUP = 32  # steps whose randomness is drawn at once
 ATTEMPTS = 100  # draws from X before a chain without finite density is given up
 
 
