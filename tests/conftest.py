@@ -7,8 +7,11 @@ from pathlib import Path
 import jax
 import jax.random as jr
 import jaxtyping
+import numpy as np
 import pytest
 from jaxtyping import PRNGKeyArray
+
+import table
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -53,3 +56,34 @@ def as_users_run() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+# ── The reliability table ───────────────────────────────────────────────────────────────────────
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tie a test to its row of the table before it runs, so that a failure shows there."""
+    item.user_properties.extend(("row", mark.args[0]) for mark in item.iter_markers("row"))
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """A function `record(row, name=figure)`; `least` and `most` figures of a row are joined so."""
+
+    def note(row: int, **figures: float) -> None:
+        for name, value in figures.items():
+            value = value.item() if isinstance(value, np.generic) else value  # workers send plain
+            request.node.user_properties.append(("figure", [row, name.replace("_", " "), value]))
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """End the deep suite with the table of targets against what was seen."""
+    if "not deep" in terminalreporter.config.option.markexpr:
+        return
+    kinds = ("passed", "failed", "skipped", "error")
+    reports = [r for kind in kinds for r in terminalreporter.stats.get(kind, [])]
+    terminalreporter.section("reliability")
+    for line in table.lines(r for r in reports if r.when == "call" or not r.passed):
+        terminalreporter.write_line(line)

@@ -6,7 +6,7 @@ and asks that every value is finite and that chains moved and did not come back 
 the identity and a kernel of period two would.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 from flowjax import bijections as fb
 from flowjax.distributions import StandardNormal
@@ -71,38 +72,68 @@ def after(case: Case, starts: Array, key: Key[Array, ""], steps: int) -> Seen:
     return Seen(begin.position, end, densities, jnp.mean(accepted))
 
 
-def statistics(x: np.ndarray) -> np.ndarray:
-    """Coordinates, their squares and products, and four fixed projections, `(n, features)`."""
-    turns = np.random.default_rng(0).normal(size=(x.shape[1], 4))
-    return np.concatenate([x, x**2, x[:, :1] * x, x @ turns], axis=1)
+def statistics(x: np.ndarray, turns: int) -> Iterator[np.ndarray]:
+    """Coordinates, their squares and products, and fixed projections, one at a time."""
+    directions = np.random.default_rng(0).normal(size=(turns, x.shape[1]))
+    for column in x.T:
+        yield column
+        yield column**2
+        yield column * x[:, 0]
+    for direction in directions:
+        yield x @ direction
 
 
-def p_values(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def kolmogorov_smirnov(a: np.ndarray, b: np.ndarray) -> float:
+    """The two-sample p-value by its limit law; `scipy.stats.ks_2samp` takes thrice as long."""
+    a, b = np.sort(a), np.sort(b)
+    gaps = [
+        np.searchsorted(a, at, "right") / len(a) - np.searchsorted(b, at, "right") / len(b)
+        for at in (a, b)
+    ]
+    most = max(np.abs(gap).max() for gap in gaps)
+    return float(scipy.special.kolmogorov(most * np.sqrt(len(a) * len(b) / (len(a) + len(b)))))
+
+
+def p_values(x: np.ndarray, y: np.ndarray, turns: int = 4) -> np.ndarray:
     """One p-value a statistic from Kolmogorov-Smirnov, and one from the difference of means."""
-    a, b = statistics(x), statistics(y)
-    ks = [scipy.stats.ks_2samp(u, v, method="asymp").pvalue for u, v in zip(a.T, b.T, strict=True)]
-    error = np.sqrt(a.var(0) / len(a) + b.var(0) / len(b))
-    z = (a.mean(0) - b.mean(0)) / error
-    return np.concatenate([ks, 2 * scipy.stats.norm.sf(np.abs(z))])
+    found = []
+    for a, b in zip(statistics(x, turns), statistics(y, turns), strict=True):
+        z = (a.mean() - b.mean()) / np.sqrt(a.var() / len(a) + b.var() / len(b))
+        found += [kolmogorov_smirnov(a, b), 2 * scipy.stats.norm.sf(abs(z))]
+    return np.array(found)
+
+
+class Verdict(NamedTuple):
+    """What is wrong, and the smallest p-value times how many there are."""
+
+    faults: list[str]
+    least_p: float
 
 
 def faults(case: Case, chains: int = CHAINS, steps: int = STEPS, seed: int = 0) -> list[str]:
     """What is wrong with a kernel: nothing, if it leaves its target invariant and moves."""
+    return judge(case, chains, steps, seed).faults
+
+
+def judge(
+    case: Case, chains: int, steps: int, seed: int, fresh: int = 2, turns: int = 4
+) -> Verdict:
+    """Compare with `fresh` times as many exact draws, along `turns` projections."""
     key_start, key_run, key_fresh = jr.split(jr.key(seed), 3)
     starts = case.exact(key_start, chains)
     seen = after(case, starts, key_run, steps)
     begin, end, kept = map(np.asarray, (seen.begin, seen.end.position, seen.end.log_density))
     if not (np.isfinite(end).all() and np.isfinite(kept).all()):
-        return ["not finite"]
+        return Verdict(["not finite"], 0.0)
     found = []
-    p = p_values(end, np.asarray(case.exact(key_fresh, 2 * chains)))
+    p = p_values(end, np.asarray(case.exact(key_fresh, fresh * chains)), turns)
     if p.min() * p.size < LEVEL:
         found.append(f"another law: p = {p.min():.1e}")
     if not np.allclose(np.asarray(seen.densities), kept, atol=1e-6):
         found.append("a density that is not the position's")
     if np.mean(np.abs(end - begin).max(1) > 1e-6) < 0.1:
         found.append(f"no movement: acceptance {float(seen.acceptance):.2f}")
-    return found
+    return Verdict(found, float(min(p.min() * p.size, 1.0)))
 
 
 # ── kernels that are right ──────────────────────────────────────────────────────────────────────
@@ -186,36 +217,6 @@ RIGHT: dict[str, Callable[[], Case]] = {
 @pytest.mark.parametrize("make", RIGHT.values(), ids=RIGHT)
 def test_leaves_its_target_invariant_and_moves(make):
     assert faults(make()) == []
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("make", RIGHT.values(), ids=RIGHT)
-def test_leaves_its_target_invariant_at_a_million(make):
-    """The gap to the true distribution function that 10^6 draws see is below 0.003."""
-    assert faults(make(), chains=1_000_000, steps=5, seed=1) == []
-
-
-DEEP_TARGETS = {
-    "mog2_1d": inv.targets.mog2_1d, "mog2": inv.targets.mog2, "mog6": inv.targets.mog6,
-    "ring": inv.targets.ring, "ring5": inv.targets.ring5,
-    "funnel": lambda: inv.targets.funnel(3),
-    "correlated": lambda: inv.targets.correlated_gaussian(3, 30.0),
-    "two_modes": lambda: inv.targets.two_modes(3, 3.0),
-}  # fmt: skip
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("target", DEEP_TARGETS.values(), ids=DEEP_TARGETS)
-def test_every_benchmark_target_is_left_invariant(target):
-    target = target()
-    sd = float(jnp.std(target.sample(jr.key(0), 10_000)))
-    aux = 6 - target.dim
-    network = inv.paper_network(4, target.dim, aux, last_scale=0.3, scale=sd)
-    kernel = inv.Mixture(
-        [inv.random_walk(target, 0.5 * sd), Kernel(target, network, inv.standard_normal(aux))],
-        [0.5, 0.5],
-    )
-    assert faults(Case(kernel), chains=1_000_000, steps=5, seed=2) == []
 
 
 # ── planted bugs ────────────────────────────────────────────────────────────────────────────────

@@ -58,14 +58,16 @@ def points(f: inv.AbstractInvolution, n: int = POINTS) -> Array:
     return f.snap(z) if isinstance(f, inv.Lattice) else z
 
 
-@cache
-def examined(name: str) -> tuple[inv.AbstractInvolution, Array, Seen]:
-    """Build the involution, and look at it once for all laws."""
+def examine(name: str, count: int = POINTS) -> tuple[inv.AbstractInvolution, Array, Seen]:
+    """Build the involution, and look at it at `count` points."""
     f = ALL[name](jr.key(3))
     dim = f.size // 2
     kernel = inv.Kernel(skewed(dim), f, inv.standard_normal(f.size - dim))
-    z = points(f)
+    z = points(f, count)
     return f, z, observe(kernel, z)
+
+
+examined = cache(examine)  # once for all laws
 
 
 def relative(a: Array, b: Array) -> float:
