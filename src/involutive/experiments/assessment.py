@@ -132,8 +132,8 @@ class Config:
     more_runs: tuple[int, ...] = (2, 4, 16, 64, 256)
     at_steps: int = 3
     training_draws: int = 5000
-    a_nice_steps: int = 4000
-    seconds: float | None = 150.0
+    a_nice_steps: int = 1500
+    seconds: float | None = None
     kernels: tuple[tuple[str, MakeKernel], ...] = (
         ("default recipe", learned),
         ("HMC", tuned_hmc),

@@ -72,7 +72,7 @@ class Config:
     members: tuple[str, ...] = MEMBERS
     train_steps: int = 10_000
     family_steps: int = 6_000
-    a_nice_steps: int = 4_000
+    a_nice_steps: int = 2_000
     repeats: int = 5
     seconds: float | None = None
     chains: int = 4096

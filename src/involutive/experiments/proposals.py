@@ -141,7 +141,7 @@ def claims(data: Any) -> dict[str, bool]:
 
 def draw(data: Any) -> dict[str, Any]:
     """Above, one trace a state: the density of its proposals. Below, the autocorrelation."""
-    figure, axes = panels(2, 4, (10.0, 5.6), height_ratios=[2, 1])
+    figure, axes = panels(2, 4, (9.2, 5.2), height_ratios=[2, 1])
     centres = 0.5 * (data["edges"][1:] + data["edges"][:-1])
     states = data["states"]
     gap = states[1] - states[0]
