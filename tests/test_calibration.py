@@ -82,6 +82,8 @@ def test_simulation_based_calibration(tmp_path, record):
     assert p > LEVEL
 
 
+@deep
+@pytest.mark.row(4)
 def test_a_plain_kernel_is_calibrated(tmp_path):
     """A slice of the test above, through save, load and sample."""
     found = np.stack([calibrated_rank(i, tmp_path / "k.inv", plain) for i in range(40)])
