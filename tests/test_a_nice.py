@@ -44,9 +44,10 @@ class _One(eqx.Module):
         return jnp.ones(self.size, x.dtype)
 
 
+@pytest.mark.deep
 def test_training_improves_its_held_out_measure(getkey):
     target = inv.targets.mixture([[-2.0], [2.0]], sd=0.5)
-    config = TrainConfig(steps=60, chunk=30, patience=None, monitor=64)
+    config = TrainConfig(steps=200, chunk=100, patience=None, monitor=64)
     samples = target.sample(getkey(), 1000)
     done = fit(kernel_on(target), ANice(SMALL), samples, key=0, config=config, progress=False)
     assert done.skipped == 0

@@ -153,6 +153,7 @@ def mixture_law(weights, means, sd):
 MEANS = [[-5.0, 0.0], [5.0, 0.0]]
 
 
+@pytest.mark.deep
 def test_goes_to_zero_for_an_independent_sampler():
     law, start = mixture_law([0.5, 0.5], MEANS, 0.5), mixture_law([0.9, 0.1], MEANS, 0.4)
     kernel = inv.Kernel(inv.targets.mog2(), inv.FunctionBlock(fb.Identity((2,))), law, start)

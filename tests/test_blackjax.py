@@ -144,6 +144,7 @@ MOVES = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("algorithm", "parameters"), MOVES.values(), ids=MOVES)
 def test_local_moves_keep_the_law_and_move(algorithm, parameters):
     """Exact draws in, a few steps, the same moments out; and most chains have moved."""

@@ -79,6 +79,7 @@ def refused(capsys, *arguments):
 # ── The way through ─────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.deep
 def test_learn_sample_report(quick_learn, capsys):
     assert cli.run(["learn", "posterior.py:target", "-o", "p.inv", "--json"]) == 0
     found = last_json(capsys)

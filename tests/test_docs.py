@@ -65,7 +65,14 @@ def run(page):
 WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+SLOW = ("models", "compose")  # other libraries to import, and many kernels to compile
+
+
+def fast(page):
+    return pytest.param(page, marks=pytest.mark.deep if page.stem in SLOW else (), id=page.stem)
+
+
+@pytest.mark.parametrize("page", map(fast, WITH_CODE))
 def test_the_code_on_the_page_runs(page, small):
     run(page)
 

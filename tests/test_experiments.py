@@ -140,6 +140,7 @@ def test_quick_version_supports_every_claim(name, tmp_path):
         assert 5_000 < path.stat().st_size < 150_000
 
 
+@pytest.mark.deep
 def test_an_experiment_as_small_as_it_goes():
     """The classical samplers as involutions, step for step: true at every size."""
     from involutive.experiments import families

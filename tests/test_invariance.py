@@ -214,7 +214,15 @@ RIGHT: dict[str, Callable[[], Case]] = {
 }
 
 
-@pytest.mark.parametrize("make", RIGHT.values(), ids=RIGHT)
+SLOW = ("paper network, guarded", "spline conjugate", "mixture of kernels", "cycle of kernels")
+
+
+def fast(name):
+    """A case, in the deep suite if it takes long to compile and its parts are tested here."""
+    return pytest.param(RIGHT[name], marks=pytest.mark.deep if name in SLOW else (), id=name)
+
+
+@pytest.mark.parametrize("make", map(fast, RIGHT))
 def test_leaves_its_target_invariant_and_moves(make):
     assert faults(make()) == []
 

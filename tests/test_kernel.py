@@ -117,6 +117,7 @@ def z_scores(ours, theirs):
     return (mean - other) / np.sqrt(error + other_error)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("which", ["random walk", "hmc"])
 def test_agrees_with_blackjax(which, getkey):
     """Same target, same step: the same acceptance and moments, within Monte Carlo error."""

@@ -140,7 +140,7 @@ def test_float32(name):
         there, log_det = apply(f, z)
         back, log_det_back = apply(f, there)
         assert z.dtype == there.dtype == log_det.dtype == jnp.float32
-        assert relative(back, z) <= 5e-4
-        np.testing.assert_allclose(log_det_back, -log_det, rtol=1e-3, atol=1e-3)
+        assert relative(back, z) <= 2e-3
+        np.testing.assert_allclose(log_det_back, -log_det, rtol=5e-3, atol=5e-3)
         if name.startswith("lattice"):
             assert bool(jnp.all(back == z))

@@ -78,6 +78,7 @@ def run(model=conjugate, data=(Y,), learn=walk, fields=(), **options):
 # ── Targets ─────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.deep
 def test_density_is_the_models_with_log_jacobians():
     """Difference of log densities at two points, against NumPyro's density and its transforms."""
     target = bridge.target(supports, Y)
@@ -192,6 +193,7 @@ def test_kernel_samples_the_posterior():
     assert abs((mu < exact.ppf(0.1)).mean() - 0.1) < 0.03
 
 
+@pytest.mark.deep
 def test_chain_methods_agree_and_extra_fields_are_collected():
     fields = ("accept_prob", "potential_energy", "z.mu", "mean_accept_prob")
     vector = run(fields=fields)

@@ -132,6 +132,7 @@ def test_without_pymc_the_error_names_the_extra(monkeypatch):
         bridge.target(object())
 
 
+@pytest.mark.deep
 def test_says_that_the_bridge_changed_the_precision_and_works_in_both():
     """In a process of its own, which starts in 32 bits."""
     code = """

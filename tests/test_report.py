@@ -127,6 +127,7 @@ def test_names_are_escaped(tmp_path):
     assert "<script" not in text and "&lt;script&gt;" in text
 
 
+@pytest.mark.deep
 def test_draws_read_from_a_file_make_the_same_report(tmp_path):
     kernel = learned(inv.targets.mog6())
     draws = with_kernel(independent(kernel.target), kernel)
@@ -223,6 +224,7 @@ def test_a_browser_opens_it(browser, good, bad, width, scheme, tmp_path):
         context.close()
 
 
+@pytest.mark.deep
 @needs_browser
 def test_the_keyboard_reaches_the_verdict_and_the_sections(browser, good):
     page = browser.new_page()
