@@ -71,6 +71,6 @@ UNROLLED = define_prng_impl(
 def unrolled(keys: Key[Array, "..."]) -> Key[Array, "..."]:
     """The same keys, whose bits come by the written-out hash; other kinds of keys as they are."""
     kind = jr.key_impl(keys)
-    if kind != "threefry2x32" or not jax.config.jax_threefry_partitionable:
+    if kind != "threefry2x32" or not getattr(jax.config, "jax_threefry_partitionable", True):
         return keys
     return jr.wrap_key_data(jr.key_data(keys), impl=UNROLLED)
