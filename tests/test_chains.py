@@ -12,6 +12,7 @@ from flowjax.distributions import Normal, Uniform
 import involutive as inv
 from involutive.sampling.chains import Chains
 from involutive.sampling.run import parameter_hash
+from involutive.sampling.threefry import UNROLLED, unrolled
 from zoo import skewed
 
 
@@ -254,3 +255,17 @@ def test_bad_input_is_named_before_any_work(call, words, monkeypatch):
     monkeypatch.setattr(Chains, "advance", work)
     with pytest.raises(inv.InputError, match=words):
         call()
+
+
+def test_written_out_bits_are_those_of_jax():
+    """Also split, folded and of other widths; a key of another kind is left alone."""
+    for make in (
+        lambda k: jr.bits(k, (7,)),
+        lambda k: jr.bits(k, (5,), "uint8"),
+        lambda k: jr.key_data(jr.split(k, 3)),
+        lambda k: jr.key_data(jr.fold_in(k, 12345)),
+    ):
+        keys = jr.split(jr.key(1), 3)
+        assert jr.key_impl(unrolled(keys)) == UNROLLED
+        assert same(jax.vmap(make)(unrolled(keys)), jax.vmap(make)(jr.split(jr.key(1), 3)))
+    assert jr.key_impl(unrolled(jr.key(0, impl="rbg"))) == "rbg"
