@@ -270,7 +270,7 @@ def bench(
 
     - `involutive bench --quick`
 
-    - `involutive bench --targets mog6 --peers involutive,nuts`
+    - `involutive bench --targets mog6 --peers involutive,nuts_64`
     """
     machine.prepare()
     from involutive.bench import run as run_bench
