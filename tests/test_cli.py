@@ -106,6 +106,7 @@ def read_once(monkeypatch):
     monkeypatch.setattr("involutive.commands.sampling.read_target", cache(read_target))
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("read_once")
 def test_the_seed_decides_the_draws(quick_learn):
     inv.save("p.inv", learned(read_target("posterior.py:target")))

@@ -72,7 +72,7 @@ def fast(page):
     return pytest.param(page, marks=pytest.mark.deep if page.stem in SLOW else (), id=page.stem)
 
 
-@pytest.mark.parametrize("page", map(fast, WITH_CODE))
+@pytest.mark.parametrize("page", [fast(page) for page in WITH_CODE])
 def test_the_code_on_the_page_runs(page, small):
     run(page)
 

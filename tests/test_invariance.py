@@ -222,7 +222,7 @@ def fast(name):
     return pytest.param(RIGHT[name], marks=pytest.mark.deep if name in SLOW else (), id=name)
 
 
-@pytest.mark.parametrize("make", map(fast, RIGHT))
+@pytest.mark.parametrize("make", [fast(name) for name in RIGHT])
 def test_leaves_its_target_invariant_and_moves(make):
     assert faults(make()) == []
 

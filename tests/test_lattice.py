@@ -123,6 +123,7 @@ def test_outside_the_exact_range_is_rejected_and_counted():
         assert draws.irreversible[0] == 10 and draws.irreversible[1] == 0
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", LATTICE)
 def test_gradients_flow_through_the_rounding(name, getkey):
     """The gradient of the rounded map is that of the plain one, at nearly the same points."""

@@ -64,6 +64,7 @@ def test_four_devices_draw_what_one_draws(expected, tmp_path):
     assert found == longrun.draws_hash(expected)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.deep)])
 def test_processes_draw_what_one_draws(count, expected, tmp_path):
     found = [end(process) for process in cluster(tmp_path / "run", count)]

@@ -128,6 +128,7 @@ def tuned():
     return objective, eqx.filter_jit(objective.update)
 
 
+@pytest.mark.deep
 def test_training_is_deterministic_and_moves_every_trainable_part(tuned, getkey):
     kernel, (objective, update) = small_kernel(), tuned
     data = data_of(kernel, getkey())

@@ -183,6 +183,7 @@ def test_without_numpyro_the_error_names_the_extra(monkeypatch):
 # ── The kernel ──────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.deep
 def test_kernel_samples_the_posterior():
     mcmc = run(num_chains=4)
     mu = np.asarray(mcmc.get_samples()["mu"])
@@ -315,6 +316,7 @@ def test_potential_without_start_is_refused():
         mcmc.run(jr.key(0))
 
 
+@pytest.mark.deep
 def test_chains_run_in_parallel_on_two_devices():
     """In a process of its own: the number of devices is fixed when JAX starts."""
     code = """
