@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.random as jr
 import numpy as np
 
@@ -61,6 +62,7 @@ def run(config: Config) -> dict[str, Any]:
         for i, way in enumerate(config.ways):
             for k in range(config.seeds):
                 found[i, j, k] = _once(target, way, config.seed + k, config)
+        jax.clear_caches()  # thousands of compiled programs exhaust the process's memory maps
     return {
         "figures": found,
         "ways": np.array(config.ways),
