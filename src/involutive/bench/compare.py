@@ -19,7 +19,8 @@ from involutive.bench.judge import judge
 from involutive.bench.peers import PEERS, check_peer, installed
 from involutive.bench.report import plain
 from involutive.bench.targets import MAKERS, make, reference
-from involutive.errors import InputError, check
+from involutive.errors import check
+from involutive.experiments.framework import make_folder
 
 SECONDS, QUICK_SECONDS = 120.0, 20.0  # a run; no new chunk of draws is begun after it
 GRACE = 180.0  # seconds more before a run is ended from outside
@@ -74,7 +75,7 @@ def run(
     check(limit > 0, f"seconds must be positive, got {limit}")
     for name in targets:
         make(name)
-    folder = None if out is None else _folder(Path(out))
+    folder = None if out is None else make_folder(Path(out), Path(out))
     header = _header(quick, seed, limit, targets, peers)
     rows: list[dict[str, Any]] = []
     for target in targets:
@@ -158,16 +159,6 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
-
-
-def _folder(out: Path) -> Path:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"out must be a folder that can be written, got {out} ({error.strerror}); pass another"
-        ) from error
-    return out
 
 
 def _write(folder: Path, header: dict[str, Any], rows: list[dict[str, Any]]) -> None:

@@ -117,7 +117,7 @@ def run_experiment(
     config = experiment.config.quick() if quick else experiment.config()
     if seed is not None:
         config = dataclasses.replace(config, seed=check_count("seed", seed, least=0))
-    folder = _make_folder(Path(out) / name)
+    folder = make_folder(Path(out) / name, Path(out))
     began = time.perf_counter()
     with hidden(progress is False):
         data = experiment.run(config)
@@ -203,13 +203,13 @@ def _title(module: Any) -> str:
     return (module.__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
-def _make_folder(folder: Path) -> Path:
+def make_folder(folder: Path, out: Path) -> Path:
+    """Make `folder` inside `out`, which the user named, or say that it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"out must be a folder that can be written, got {folder.parent} "
-            f"({error.strerror}); pass another"
+            f"out must be a folder that can be written, got {out} ({error.strerror}); pass another"
         ) from error
     return folder
 

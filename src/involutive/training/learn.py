@@ -11,7 +11,6 @@
 Everything learned is fixed before the first draw is kept.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -96,7 +95,8 @@ def learn(
     meter = Meter(as_budget(budget))
     scale = meter.budget.scale
     effort = (effort or Effort()).scaled(scale)
-    recipe = _scaled_recipe(recipe or Recipe(), scale)
+    recipe = recipe or Recipe()
+    recipe = recipe if scale >= 1 else recipe.shorter(1 / scale, least=50)
     rows = None if samples is None else check_samples(samples, target.dim)
     check_density(target)
     learner = Learner(target, law, meter, effort, recipe, progress, devices_here(mesh))
@@ -138,13 +138,3 @@ def initial_law(initial: Any, dim: int) -> AbstractDistribution:
     check(np.isfinite(points).all(), "initial must be finite, got NaN or infinite points")
     spread = np.maximum(2 * points.std(axis=0), 1e-3 * (1 + np.abs(points).max(axis=0)))
     return Normal(jnp.asarray(points.mean(axis=0)), jnp.asarray(spread))
-
-
-def _scaled_recipe(recipe: Recipe, scale: float) -> Recipe:
-    if scale >= 1:
-        return recipe
-    return replace(
-        recipe,
-        tune_steps=max(int(recipe.tune_steps * scale), 50),
-        flow_steps=max(int(recipe.flow_steps * scale), 50),
-    )

@@ -63,12 +63,12 @@ class Recipe:
     learning_rate: float = 1e-2
     flow_rate: float = 1e-2
 
-    def shorter(self, factor: int) -> "Recipe":
-        """The same with that many times fewer updates."""
+    def shorter(self, factor: float | int, least: int = 1) -> "Recipe":
+        """The same with that many times fewer updates, but at least `least`."""
         return replace(
             self,
-            tune_steps=max(self.tune_steps // factor, 1),
-            flow_steps=max(self.flow_steps // factor, 1),
+            tune_steps=max(int(self.tune_steps / factor), least),
+            flow_steps=max(int(self.flow_steps / factor), least),
         )
 
     def ladder(self, dim: int) -> tuple[int, ...]:
