@@ -91,7 +91,7 @@ class GaussianMixture(AbstractDistribution):
         # of all components, so that many draws share the solve; a draw is then one product
         return self.means[k] + self.inverse_factors()[k] @ noise
 
-    def joined(self, other: "GaussianMixture", share: float) -> "GaussianMixture":
+    def joined(self, other: "GaussianMixture", share: float | Array) -> "GaussianMixture":
         """Return the mixture of this law and, with weight `share`, of `other`."""
         logits = (
             jax.nn.log_softmax(self.logits) + jnp.log1p(-share),
@@ -118,10 +118,11 @@ class GaussianMixture(AbstractDistribution):
 
     def pruned(self, least: float = 1e-6) -> "GaussianMixture":
         """Return the mixture without the components whose weight is below `least`."""
-        alive = np.asarray(jax.nn.softmax(self.logits) >= least)
-        parts = (self.logits, self.means, self.log_diagonal, self.lower)
+        parts = [np.asarray(p) for p in (self.logits, self.means, self.log_diagonal, self.lower)]
+        weights = np.exp(parts[0] - parts[0].max())
+        alive = weights >= least * weights.sum()
         return eqx.tree_at(
             lambda law: (law.logits, law.means, law.log_diagonal, law.lower),
             self,
-            tuple(part[alive] for part in parts),
+            tuple(jnp.asarray(part[alive]) for part in parts),
         )

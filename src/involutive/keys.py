@@ -29,6 +29,11 @@ def as_key(key: object) -> Key[Array, ""]:
     raise InputError(f"key must be an int seed or a JAX key, got {kind}; pass key=0")
 
 
+def split(key: Key[Array, ""], count: int) -> list[Key[Array, ""]]:
+    """`count` new keys, one compilation for every count: for what is not compiled itself."""
+    return [jr.fold_in(key, i) for i in range(count)]
+
+
 def generator(key: Key[Array, ""]) -> np.random.Generator:
     """A NumPy generator seeded by a key, for what is shuffled on the host."""
     return np.random.default_rng(np.asarray(jr.key_data(key)).tolist())

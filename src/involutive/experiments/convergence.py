@@ -65,20 +65,22 @@ class Config:
         steps: steps from X.
         draws: draws of each of 64 chains in stationarity.
         training_draws: exact draws that all learn from.
+        batch: chains a rollout of lambda=1.
         goals: of lambda=1: acceptance from X, share near a mode after one and after three steps.
         seed: of everything.
     """
 
     members: tuple[str, ...] = MEMBERS
-    train_steps: int = 10_000
+    train_steps: int = 16_000
     family_steps: int = 6_000
-    a_nice_steps: int = 2_000
+    a_nice_steps: int = 6_000
     repeats: int = 5
     seconds: float | None = None
     chains: int = 4096
     steps: int = 10
     draws: int = 1000
     training_draws: int = 20_000
+    batch: int = 512
     goals: tuple[float, float, float] = (0.95, 0.92, 0.96)
     seed: int = 0
 
@@ -95,7 +97,7 @@ class Config:
     @staticmethod
     def quick() -> "Config":
         """Two members, trained just long enough for the paper's claims to be seen."""
-        small = Config((PAPER, PEER), 1500, 1, 100, 1, None, 1024, 10, 100, 4000)
+        small = Config((PAPER, PEER), 1500, 1, 100, 1, None, 1024, 10, 100, 4000, 256)
         return replace(small, goals=(0.8, 0.4, 0.6))
 
 
@@ -232,7 +234,7 @@ def _objective(name: str, config: Config) -> AbstractObjective | None:
     steps, both = config.family_steps, {"steps": 1, "data_steps": 2, "critic_depth": 2}
     match name:
         case "lambda=1":
-            return Mgan(MganConfig.tuned(decay=config.train_steps, steps=1, critic_depth=2))
+            return Mgan(MganConfig.tuned(decay=config.train_steps, steps=1, batch=config.batch))
         case "lambda<1":
             return Mgan(MganConfig.tuned(decay=steps, balance=0.3, **both))
         case "pairwise":

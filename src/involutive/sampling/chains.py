@@ -19,8 +19,10 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution, Normal
 from jaxtyping import Array, Key
 
+from involutive.compiled import jit_often, jit_once
 from involutive.errors import InputError, check
 from involutive.kernel import AbstractKernel, State
+from involutive.keys import split
 from involutive.sampling.threefry import unrolled
 
 BLOCK = 32  # chains a block; measured by `python -m involutive.bench.speed`
@@ -39,7 +41,7 @@ class Trace(NamedTuple):
     irreversible: Any
 
 
-@eqx.filter_jit
+@jit_often
 def _advance(
     kernel: AbstractKernel,
     state: State,
@@ -98,14 +100,19 @@ def _advance(
     return state, trace
 
 
-@eqx.filter_jit
+@jit_once
 def _init(kernel: AbstractKernel, positions: Array) -> State:
     return jax.vmap(kernel.init)(positions)
 
 
-@eqx.filter_jit
-def _draw(law: AbstractDistribution, keys: Key[Array, " block"]) -> Array:
-    return jax.vmap(law.sample)(keys)
+@jit_once
+def _draw(law: AbstractDistribution, keys: Key[Array, " block"], attempt: Array) -> Array:
+    return jax.vmap(lambda key: law.sample(jr.fold_in(key, attempt)))(keys)
+
+
+@jit_once
+def _fold_all(root: Key[Array, ""], numbers: Array) -> Key[Array, " block"]:
+    return jax.vmap(jr.fold_in, (None, 0))(root, numbers)
 
 
 class Chains:
@@ -134,7 +141,7 @@ class Chains:
         self.kernel, self.ids = kernel, np.asarray(ids)
         self.capacity, self.thin, self.block = capacity, thin, block
         self.devices = list(devices) if devices else [None]
-        start_key, step_key = jr.split(key)
+        start_key, step_key = split(key, 2)
         padded = np.resize(self.ids, -(-self.ids.size // block) * block).reshape(-1, block)
         self._start_keys = [self._keys(start_key, row, i) for i, row in enumerate(padded)]
         self._step_keys = [self._keys(step_key, row, i) for i, row in enumerate(padded)]
@@ -197,8 +204,7 @@ class Chains:
         return eqx.combine(jax.device_put(arrays, device), static)
 
     def _keys(self, root: Key[Array, ""], row: np.ndarray, i: int) -> Array:
-        keys = jax.vmap(jr.fold_in, (None, 0))(root, jnp.asarray(row))
-        return self._place(keys, self.devices[i % len(self.devices)])
+        return self._place(_fold_all(root, jnp.asarray(row)), self.devices[i % len(self.devices)])
 
     def _rows(self, values: Any) -> list[Array]:
         values = np.asarray(values)
@@ -221,12 +227,12 @@ class Chains:
 
     def _start_block(self, law: AbstractDistribution, i: int) -> State:
         keys, kernel = self._start_keys[i], self._kernel(i)
-        state = _init(kernel, _draw(law, jax.vmap(jr.fold_in, (0, None))(keys, 0)))
+        state = _init(kernel, _draw(law, keys, jnp.asarray(0)))
         for attempt in range(1, ATTEMPTS):
-            bad = ~jnp.isfinite(state.log_density)
-            if not bool(jnp.any(bad)):
+            bad = ~np.isfinite(np.asarray(state.log_density))
+            if not bad.any():
                 break
-            fresh = _init(kernel, _draw(law, jax.vmap(jr.fold_in, (0, None))(keys, attempt)))
+            fresh = _init(kernel, _draw(law, keys, jnp.asarray(attempt)))
             state = State(
                 jnp.where(bad[:, None], fresh.position, state.position),
                 jnp.where(bad, fresh.log_density, state.log_density),

@@ -46,7 +46,7 @@ def learn_by_bootstrap(learner: Learner, config: BootstrapConfig, key: Key[Array
     auxiliary = max(AUXILIARY, 2 * dim) + dim % 2
     network = paper_network(key_net, dim, auxiliary)
     kernel = Kernel(target, network, StandardNormal((auxiliary,)), learner.law)
-    starts = finite_draws(target, learner.law, key_start, 64)
+    starts = jnp.asarray(finite_draws(target, learner.law, key_start, 64))
     gradients = gradients_useful(target, starts)
     step = 0.5 * jnp.std(starts, axis=0)
     first = None if gradients else random_walk(target, jnp.diag(step), learner.law)

@@ -9,14 +9,13 @@ import jax.random as jr
 from jaxtyping import Array, Key
 
 from involutive.auxiliary import GaussianMixture
+from involutive.compiled import jit_once
 from involutive.involutions import FunctionBlock
 from involutive.kernel import Kernel
-from involutive.training.compiled import jit_once
 from involutive.training.figures import independence_figures
 from involutive.training.recipe import Trained
 
 
-@jit_once
 def _latent_spread(kernel: Kernel, key: Array) -> tuple[Array, Array]:
     """Mean and covariance, in the auxiliary space, of where X and the proposal lie."""
     key_x, key_y = jr.split(key)
@@ -45,12 +44,20 @@ def covered(kernel: Kernel, key: Key[Array, ""], tails: float | None = None) -> 
     law = kernel.auxiliary
     if not isinstance(law, GaussianMixture):
         return kernel
-    if tails is not None:  # at zero too, so that every share has one shape
+    share = None if tails is None else jnp.asarray(tails)  # one compilation serves every share
+    return eqx.tree_at(lambda k: k.auxiliary, kernel, _covered_law(kernel, law, key, share))
+
+
+@jit_once
+def _covered_law(
+    kernel: Kernel, law: GaussianMixture, key: Key[Array, ""], tails: Array | None
+) -> GaussianMixture:
+    if tails is not None:
         law = law.joined(law.inflated(3.0), tails)
     if kernel.initial is not None:
         mean, covariance = _latent_spread(kernel, key)
         law = law.joined(GaussianMixture(jnp.ones(1), mean[None], covariance[None]), 0.003)
-    return eqx.tree_at(lambda k: k.auxiliary, kernel, law)
+    return law
 
 
 def best_covered(trained: Trained, draws: Array, key: Key[Array, ""]) -> Trained:

@@ -6,8 +6,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 
+from involutive.compiled import jit_once
 from involutive.kernel import Kernel
-from involutive.training.compiled import jit_once
 from involutive.training.likelihood import log_weight, proposal_draw
 
 ROWS = 2000  # draws weighed at once, so that one compilation serves any number of them
@@ -27,8 +27,8 @@ def _log_weights_of_draws(kernel: Kernel, key: Array) -> Array:
 def _weights_at(kernel: Kernel, points: np.ndarray) -> np.ndarray:
     count = len(points)
     padded = points[np.resize(np.arange(count), -(-count // ROWS) * ROWS)]
-    blocks = jnp.asarray(padded.reshape(-1, ROWS, points.shape[1]))
-    parts = [_log_weights_at(kernel, block) for block in blocks]
+    blocks = padded.reshape(-1, ROWS, points.shape[1])
+    parts = [_log_weights_at(kernel, jnp.asarray(block)) for block in blocks]
     return np.concatenate([np.asarray(part, np.float64) for part in parts])[:count]
 
 

@@ -14,14 +14,13 @@ Everything learned is fixed before the first draw is kept.
 from typing import Any
 
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution, Normal
 from jax.sharding import Mesh
 
 from involutive.errors import InputError, check
 from involutive.fingerprint import check_density
-from involutive.keys import as_key
+from involutive.keys import as_key, split
 from involutive.sampling.share import devices_here
 from involutive.targets import Target
 from involutive.tensors import PathLike
@@ -102,7 +101,7 @@ def learn(
     learner = Learner(target, law, meter, effort, recipe, progress, devices_here(mesh))
     if strategy == "bootstrap":
         return learn_by_bootstrap(learner, schedule(scale), root)
-    key_find, key_rounds, key_polish, key_finish = jr.split(root, 4)
+    key_find, key_rounds, key_polish, key_finish = split(root, 4)
     if rows is not None:
         return learner.finish(learner.train(rows, key_rounds, None), rows, 0, key_finish)
     saved = None if checkpoint is None else SavedRounds(checkpoint, learner, root, resume)
@@ -119,7 +118,7 @@ def learn(
 def initial_law(initial: Any, dim: int) -> AbstractDistribution:
     """The law X: as given, a normal around given points, or N(0, 3² I)."""
     if initial is None:
-        return Normal(jnp.zeros(dim), jnp.full(dim, WIDE))
+        return Normal(jnp.asarray(np.zeros(dim)), jnp.asarray(np.full(dim, WIDE)))
     if isinstance(initial, AbstractDistribution):
         check(
             initial.shape == (dim,) and initial.cond_shape is None,

@@ -3,16 +3,14 @@
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
 from involutive.errors import check
 from involutive.kernel import AbstractKernel, Kernel, Mixture
-from involutive.keys import generator
+from involutive.keys import generator, split
 from involutive.sampling.chains import Chains
 from involutive.sampling.progress import Progress
 from involutive.sampling.share import batches_over, gathered
@@ -24,7 +22,14 @@ from involutive.training.learned import Learned, Outcome, compose, local_chances
 from involutive.training.likelihood import proposal_law
 from involutive.training.local import gradients_useful, local_move
 from involutive.training.recipe import Recipe, Trained, train_proposal
-from involutive.training.start import anneal, climb, climb_evaluations, finite_draws, promising
+from involutive.training.start import (
+    anneal,
+    climb,
+    climb_evaluations,
+    finite_draws,
+    log_densities,
+    promising,
+)
 
 PILOT_CHAINS, PILOT_DRAWS = 64, 1000
 BRIEF = 3  # times fewer updates in a round than in the last training
@@ -89,22 +94,26 @@ class Learner:
 
     def find(self, key: Key[Array, ""], initial: Any) -> np.ndarray:
         """Points that cover the density: climbed from X, annealed from X, and the user's own."""
-        key_start, key_climb, key_anneal = jr.split(key, 3)
-        starts = finite_draws(self.target, self.law, key_start, self.effort.particles)
+        key_start, key_climb, key_anneal = split(key, 3)
+        effort = self.effort
+        search = finite_draws(
+            self.target, self.law, key_start, max(effort.search, effort.particles)
+        )
+        starts = search[: effort.particles]
         check(
             len(starts) > 0,
             "the log density is not finite at any of 100 draws of the initial law; pass initial=, "
             "a law or points inside the support",
         )
-        gradients = gradients_useful(self.target, starts)
+        gradients = gradients_useful(self.target, jnp.asarray(starts))
         found = []
         with Progress("finding modes", 2, self.progress) as bar:
             if gradients:
-                found.append(self._climb(starts, key_climb))
+                found.append(self._climb(search[: effort.search], key_climb))
             bar.update(1, evaluations=self.meter.evaluations)
             if not found or self.meter.allows(0, seconds=10.0):
                 points, spent = anneal(
-                    self.target, self.law, starts, key_anneal, gradients=gradients
+                    self.target, self.law, jnp.asarray(starts), key_anneal, gradients=gradients
                 )
                 found.append(np.asarray(points))
                 self.meter.spend(spent)
@@ -112,25 +121,24 @@ class Learner:
         if initial is not None and not isinstance(initial, AbstractDistribution):
             found.append(np.asarray(initial, dtype=found[0].dtype))
         pool = np.concatenate(found)
-        values = np.asarray(jax.vmap(self.target.log_density)(jnp.asarray(pool)))
+        values = np.asarray(log_densities(self.target, jnp.asarray(pool)))
         return pool[np.isfinite(pool).all(axis=1) & np.isfinite(values)]
 
-    def _climb(self, starts: Array, key: Key[Array, ""]) -> np.ndarray:
+    def _climb(self, search: np.ndarray, key: Key[Array, ""]) -> np.ndarray:
         """Climb from points of X, from around it, and from where a wider search stood highest.
 
         A quarter each: X, X stretched twofold and fourfold, and the best of the search.
         """
-        key_search, key_climb = jr.split(key)
-        quarter, count = self.effort.climbers // 4, self.effort.search
-        centre = jnp.mean(starts, axis=0)[None, :]
-        search = finite_draws(self.target, self.law, key_search, count)
+        quarter = self.effort.climbers // 4
+        starts, centre = search[:quarter], search.mean(axis=0)
         parts = [
-            starts[:quarter],
-            *(centre + (starts[:quarter] - centre) * stretch for stretch in (2.0, 4.0)),
-            promising(self.target, search, quarter),
+            starts,
+            *(centre + (starts - centre) * stretch for stretch in (2.0, 4.0)),
+            np.asarray(promising(self.target, jnp.asarray(search), quarter)),
         ]
-        self.meter.spend(climb_evaluations(4 * quarter, count, self.target.dim))
-        return np.asarray(climb(self.target, jnp.concatenate(parts), key_climb))
+        self.meter.spend(climb_evaluations(4 * quarter, len(search), self.target.dim))
+        points = jnp.asarray(np.concatenate(parts).astype(search.dtype))
+        return np.asarray(climb(self.target, points, key))
 
     def train(self, draws: np.ndarray, key: Key[Array, ""], previous: Trained | None) -> Trained:
         """Train the proposal on draws; the log-variance objective evaluates the density."""
@@ -151,7 +159,7 @@ class Learner:
 
     def first_round(self, points: np.ndarray, key: Key[Array, ""]) -> Round:
         """Train on the points found; couplings wait until the draws are of the target."""
-        key_train, key_pick, key = jr.split(key, 3)
+        key_train, key_pick, key = split(key, 3)
         few = self.recipe.ladder(self.target.dim)[:1]
         recipe = replace(self.recipe.shorter(BRIEF), flow_below=0.0, components=few)
         trained = replace(self, recipe=recipe).train(points, key_train, None)
@@ -160,7 +168,7 @@ class Learner:
 
     def next_round(self, at: Round) -> Round:
         """Let chains repair the weights, train briefly, and see whether anything changed."""
-        key_local, key_cover, key_chains, key_seen, key_train, key = jr.split(at.key, 6)
+        key_local, key_cover, key_chains, key_seen, key_train, key = split(at.key, 6)
         points = jnp.asarray(at.draws)
         # in few dimensions a random walk spreads as well, and compiles in half the time
         gradients = self.target.dim > 3 and gradients_useful(self.target, points)
@@ -210,7 +218,7 @@ class Learner:
         self, trained: Trained, draws: np.ndarray, rounds: int, key: Key[Array, ""]
     ) -> Learned:
         """Compose with a local move; measure on chains started apart; say what was reached."""
-        key_cover, key_rest = jr.split(key)
+        key_cover, key_rest = split(key, 2)
         points = jnp.asarray(draws[-20_000:])
         trained = best_covered(pruned(trained), points, key_cover)
         gradients = trained.ess < 0.5 and gradients_useful(self.target, points)
@@ -229,7 +237,7 @@ class Learner:
         chances: tuple[float, ...],
     ) -> Learned:
         """Try chances of a local move in turn on chains from `start`; keep the best."""
-        key_local, key_pilot = jr.split(key)
+        key_local, key_pilot = split(key, 2)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
         warmup = int(np.clip(np.ceil(20 / max(trained.ess, 1e-3)), 20, 200))
         best: Learned | None = None

@@ -17,9 +17,10 @@ from jaxtyping import Array, Float, Key
 
 from involutive.bijections import Whitening
 from involutive.classical import Leapfrog, RandomWalk, hmc, random_walk
+from involutive.compiled import jit_once
 from involutive.kernel import Kernel, evaluate
+from involutive.keys import generator, split
 from involutive.targets import Target
-from involutive.training.compiled import jit_once
 from involutive.training.mixture_fit import Components, fit_mixture
 from involutive.training.recipe import Recipe
 from involutive.training.whitening import transform_all, whitening
@@ -32,7 +33,7 @@ FACTOR_POINTS = 4096  # draws the scale within modes is taken from
 def gradients_useful(target: Target, points: Float[Array, "n dim"]) -> bool:
     """Whether the density has finite gradients, not all zero, at most of the given points."""
     try:
-        slopes = np.asarray(_slopes(target, points[:64]))
+        slopes = np.asarray(_slopes(target, jnp.asarray(np.asarray(points)[:64])))
     except (TypeError, ValueError, NotImplementedError):  # it cannot be differentiated
         return False
     finite = np.isfinite(slopes).all(axis=1)
@@ -50,7 +51,7 @@ def within_mode_factor(
     """A Cholesky factor of the covariance within modes."""
     # of one size always, so that nothing is compiled twice
     rows = np.linspace(0, len(points) - 1, FACTOR_POINTS).astype(int)
-    points = points[rows]
+    points = jnp.asarray(np.asarray(points)[rows])
     g = whitening(points)
     white = transform_all(g, points)
     mixture = fit_mixture(white, max(Recipe().ladder(points.shape[1])[0], 8), key)
@@ -72,9 +73,9 @@ def local_move(
     initial: AbstractDistribution | None = None,
 ) -> Kernel:
     """Build and tune a local move on (approximate) draws of the target."""
-    key_factor, key_pick, key_tune = jr.split(key, 3)
+    key_factor, key_pick, key_tune = split(key, 3)
     factor = within_mode_factor(points, key_factor)
-    starts = points[jr.randint(key_pick, (POINTS,), 0, points.shape[0])]
+    starts = jnp.asarray(np.asarray(points)[generator(key_pick).integers(0, len(points), POINTS)])
     if not gradients:
         kernel = random_walk(target, 2.38 / np.sqrt(target.dim) * factor, initial)
         return _tuned(kernel, starts, key_tune, 0.3)
@@ -86,7 +87,6 @@ def local_move(
     return hmc(target, kernel.involution.step_size, count, factor, initial)
 
 
-@jit_once
 def _moves(kernel: Kernel, positions: Array, key: Array) -> tuple[Array, Array]:
     states = jax.vmap(kernel.init)(positions)
 
@@ -103,11 +103,16 @@ def _size(kernel: Kernel) -> Any:
     return f.step_size if isinstance(f, Leapfrog) else f.scale  # type: ignore[attr-defined]
 
 
+@jit_once
 def _tuned(kernel: Kernel, positions: Array, key: Key[Array, ""], goal: float) -> Kernel:
     """Scale the step by `exp(gain·(acceptance - goal))`, with a falling gain."""
     assert isinstance(kernel.involution, RandomWalk | Leapfrog)
-    for i in range(ROUNDS):
-        positions, rate = _moves(kernel, positions, jr.fold_in(key, i))
-        change = jnp.exp((2.0 / (1 + 0.3 * i)) * (rate - goal))
-        kernel = eqx.tree_at(_size, kernel, _size(kernel) * change)
-    return kernel
+
+    def again(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        positions, size = carry
+        scaled = eqx.tree_at(_size, kernel, size)
+        positions, rate = _moves(scaled, positions, jr.fold_in(key, i))
+        return positions, size * jnp.exp((2.0 / (1 + 0.3 * i)) * (rate - goal))
+
+    size = jax.lax.fori_loop(0, ROUNDS, again, (positions, _size(kernel)))[1]
+    return eqx.tree_at(_size, kernel, size)

@@ -18,9 +18,10 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
+from involutive.compiled import jit_often, jit_once
 from involutive.errors import InputError, check, check_count
 from involutive.kernel import AbstractKernel, Kernel
-from involutive.keys import KeyLike, as_key, generator
+from involutive.keys import KeyLike, as_key, generator, split
 from involutive.sampling.progress import Progress
 from involutive.training.objective import AbstractObjective, Data
 
@@ -82,7 +83,7 @@ class Fit:
         return min(self.history, key=lambda row: row["held_out"])
 
 
-@eqx.filter_jit
+@jit_often
 def _run_chunk(
     objective: AbstractObjective, kernel: Kernel, memory: Any, data: Data, key: Array, count: Array
 ) -> tuple[Kernel, Any, Any]:
@@ -107,7 +108,7 @@ def _run_chunk(
     return *eqx.combine(arrays, static), figures
 
 
-@eqx.filter_jit
+@jit_once
 def _held_out(objective: AbstractObjective, kernel: Kernel, data: Data, key: Array) -> Array:
     return objective.held_out(kernel, data, key)
 
@@ -139,7 +140,7 @@ def fit(
         The trained kernel with the history of training.
     """
     config = config or TrainConfig()
-    key_split, key_init, key_check, key_run = jr.split(as_key(key), 4)
+    key_split, key_init, key_check, key_run = split(as_key(key), 4)
     data, held = split_samples(check_samples(samples, kernel.target.dim), key_split)
     memory = objective.init(kernel, key_init) if memory is None else memory
     best, stale, skipped, history = kernel, 0, 0, []
@@ -180,14 +181,14 @@ def fit(
     return Fit(best, history, skipped, _divergence(history, skipped, step), memory)
 
 
-@eqx.filter_jit
+@jit_once
 def _one_step(kernel: AbstractKernel, positions: Array, keys: Array) -> tuple[Array, Array]:
     states = jax.vmap(kernel.init)(positions)
     moved, info = jax.vmap(kernel.step)(keys, states)
     return moved.position, info.acceptance_rate
 
 
-@eqx.filter_jit
+@jit_once
 def _draw_initial(law: AbstractDistribution, key: Array, count: int) -> Array:
     return law.sample(key, (count,))
 

@@ -7,7 +7,6 @@ as many pseudo-points as there are dimensions, so that few points cannot make it
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -16,8 +15,9 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Key
 
 from involutive.auxiliary import GaussianMixture
-from involutive.training.compiled import jit_once
+from involutive.compiled import jit_often, jit_once
 
+PRODUCTS = 12  # dimensions up to which all products of coordinates are kept
 FLOOR = 1e-7  # variance added to every coordinate, in whitened units
 
 
@@ -54,8 +54,9 @@ def fit_mixture(
     count = max(1, min(count, n // (dim + 1)))
     weights = np.ones(n) if log_importance is None else np.exp(np.asarray(log_importance))
     weights = n * weights / weights.sum()
-    seeds = _spread_seeds(np.asarray(points), weights, count, key)
-    start = _first_guess(points, jnp.asarray(weights, points.dtype), points[seeds])
+    rows = np.asarray(points)
+    seeds = jnp.asarray(rows[_spread_seeds(rows, weights, count, key)])
+    start = _first_guess(points, jnp.asarray(weights, points.dtype), seeds)
     return _expectation_maximisation(points, jnp.asarray(weights, points.dtype), start, iterations)
 
 
@@ -83,7 +84,7 @@ def _spread_seeds(
     return np.asarray(chosen)
 
 
-@eqx.filter_jit
+@jit_often
 def _expectation_maximisation(
     points: Array, weights: Array, start: Components, iterations: int
 ) -> Components:
@@ -94,7 +95,7 @@ def _expectation_maximisation(
         share = weights[:, None] * jnp.exp(log_density - logsumexp(log_density, 1, keepdims=True))
         size = jnp.sum(share, axis=0) + 1e-10
         means = (share.T @ points) / size[:, None]
-        squares = jax.vmap(lambda s: (points * s[:, None]).T @ points, 1)(share)
+        squares = _second_moments(share, points)
         scatter = squares - size[:, None, None] * means[:, :, None] * means[:, None, :]
         pooled = jnp.sum(scatter, axis=0) / jnp.sum(size)
         scatter = scatter + dim * pooled[None]
@@ -102,6 +103,15 @@ def _expectation_maximisation(
         return Components(jnp.log(size / jnp.sum(size)), means, covariances)
 
     return jax.lax.fori_loop(0, iterations, again, start)
+
+
+def _second_moments(share: Array, points: Array) -> Float[Array, "k dim dim"]:
+    """`Σ_n s_nk x_n x_nᵀ` for every component k."""
+    n, dim = points.shape
+    if dim > PRODUCTS:
+        return jax.vmap(lambda s: (points * s[:, None]).T @ points, 1)(share)
+    products = (points[:, :, None] * points[:, None, :]).reshape(n, dim * dim)
+    return (share.T @ products).reshape(-1, dim, dim)
 
 
 def component_log_densities(mixture: Components, points: Array) -> Float[Array, "n k"]:
@@ -113,10 +123,11 @@ def component_log_densities(mixture: Components, points: Array) -> Float[Array, 
     )(factor)
     log_diagonal = jnp.sum(jnp.log(jax.vmap(jnp.diagonal)(inverse)), axis=1)
 
-    def one(a: Array, mean: Array) -> Array:
-        return jnp.sum(((points - mean[None, :]) @ a.T) ** 2, axis=1)
-
-    squares = jax.vmap(one, out_axes=1)(inverse, mixture.means)
+    # one matrix product for all components, where `A_k (x - μ_k)` would be k small ones
+    shift = jnp.einsum("kij,kj->ki", inverse, mixture.means)
+    white = points @ inverse.reshape(-1, dim).T
+    white = white.reshape(len(points), -1, dim) - shift[None]
+    squares = jnp.sum(white**2, axis=2)
     constant = mixture.log_weights + log_diagonal - 0.5 * dim * jnp.log(2 * jnp.pi)
     return constant[None, :] - 0.5 * squares
 

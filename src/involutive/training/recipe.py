@@ -23,7 +23,7 @@ from jaxtyping import Array, Key
 from involutive.bijections import affine_cascade
 from involutive.involutions import FunctionBlock
 from involutive.kernel import Kernel
-from involutive.keys import generator
+from involutive.keys import generator, split
 from involutive.targets import Target
 from involutive.training.decay import DECAYED_ADAM, decaying
 from involutive.training.figures import independence_figures
@@ -116,7 +116,7 @@ def train_proposal(
         seconds: a limit on the time of each training.
     """
     recipe = recipe or Recipe()
-    key_rows, key_split, key_mixture, key_tune, key_flow = jr.split(key, 5)
+    key_rows, key_split, key_mixture, key_tune, key_flow = split(key, 5)
     samples = _rows_of_one_size(samples, key_rows, recipe.rows)
     data, held = split_samples(samples, key_split)
     work = Work(samples, held, recipe, progress, seconds)
@@ -209,7 +209,7 @@ class Work:
         Couplings gain most while the rate falls at the end, so only mixtures stop early.
         """
         patience = None if has_couplings(kernel) else 3
-        key, key_memory = jr.split(key)
+        key, key_memory = split(key, 2)
         memory = decaying(objective.init(kernel, key_memory), rate, steps)
         config = TrainConfig(
             steps, max(steps // 10, 1), patience, 1e-4, seconds=self.seconds, monitor=0
@@ -245,7 +245,7 @@ def _with_couplings(trained: Trained, work: Work, key: Key[Array, ""]) -> Traine
     """
     if has_couplings(trained.kernel):
         return _train_couplings(trained, trained.kernel, work, key)
-    key_new, key_one, key_many = jr.split(key, 3)
+    key_new, key_one, key_many = split(key, 3)
     points = jnp.asarray(work.samples)
     g = _new_couplings(points, key_new, work.recipe)
     latent = transform_all(g, points)
@@ -264,7 +264,7 @@ def _with_couplings(trained: Trained, work: Work, key: Key[Array, ""]) -> Traine
 
 def _train_couplings(trained: Trained, kernel: Kernel, work: Work, key: Key[Array, ""]) -> Trained:
     """Train couplings by likelihood, which is robust, and then tune them."""
-    key_fit, key_figures, key_tune = jr.split(key, 3)
+    key_fit, key_figures, key_tune = split(key, 3)
     recipe, steps = work.recipe, work.recipe.flow_steps
     objective = Likelihood(DECAYED_ADAM, recipe.batch)
     fitted = work.fit(kernel, objective, key_fit, steps, recipe.flow_rate, "couplings")

@@ -9,9 +9,9 @@ curved and flat shapes, needs no gradient, and is not drawn into narrow spikes o
 Neither has to weigh the modes: the learned kernel is exact and does that.
 """
 
+from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -21,9 +21,9 @@ from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
 from involutive.classical import hmc
+from involutive.compiled import SHORT, jit_often, jit_once
 from involutive.kernel import State, evaluate
 from involutive.targets import Target
-from involutive.training.compiled import jit_once
 
 Points = Float[Array, "n dim"]
 
@@ -37,7 +37,7 @@ TEMPERATURES = 100  # more than ever needed; a density that needs more has no pa
 
 def finite_draws(
     target: Target, law: AbstractDistribution, key: Key[Array, ""], count: int
-) -> Points:
+) -> np.ndarray:
     """Draw `count` points of X at which the density is finite, from up to 100 times as many."""
     kept: list[np.ndarray] = []
     for attempt in range(100):
@@ -46,7 +46,7 @@ def finite_draws(
         if sum(map(len, kept)) >= count:
             break
     found = np.concatenate(kept)
-    return jnp.asarray(found[np.resize(np.arange(len(found)), count)] if len(found) else found)
+    return found[np.resize(np.arange(len(found)), count)] if len(found) else found
 
 
 @jit_once
@@ -57,7 +57,13 @@ def _draws(
     return points, jax.vmap(lambda x: evaluate(target, x))(points)
 
 
-@eqx.filter_jit
+@jit_once
+def log_densities(target: Target, points: Points) -> Float[Array, " n"]:
+    """The log density at every row."""
+    return jax.vmap(target.log_density)(points)
+
+
+@jit_once
 def promising(target: Target, points: Points, count: int) -> Float[Array, "count dim"]:
     """Of many points, the `count` that stand highest after a few steps up.
 
@@ -68,7 +74,7 @@ def promising(target: Target, points: Points, count: int) -> Float[Array, "count
     return tops[jnp.argsort(-jnp.where(jnp.isnan(heights), -jnp.inf, heights))[:count]]
 
 
-@eqx.filter_jit
+@jit_often
 def climb(target: Target, points: Points, key: Key[Array, ""]) -> Points:
     """Climb from every point to its mode, then spread over it by HMC in the local metric."""
     tops, _ = jax.vmap(lambda x: _ascend(target, x, CLIMB_STEPS))(points)
@@ -174,7 +180,7 @@ def _smc_step(target: Target, law: AbstractDistribution, gradients: bool) -> Any
         log_prior, log_likelihood, move, begin, resampling.systematic, target_ess=0.7
     )
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=SHORT)
     def step(key: Array, state: Any, size: Array) -> tuple[Any, Array]:
         spread = jnp.var(state.particles, axis=0) + 1e-12
         if gradients:

@@ -6,7 +6,7 @@ from flowjax import bijections as fb
 from jaxtyping import Array, Float
 
 from involutive.bijections import Whitening
-from involutive.training.compiled import jit_once
+from involutive.compiled import jit_once
 
 
 @jit_once
