@@ -5,6 +5,7 @@ time of the newer one for the programs here, and its code is as fast.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -15,6 +16,20 @@ SHORT: dict[str, Any] = (
     {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}
 )
 SHORTEST: dict[str, Any] = {**SHORT, "xla_backend_optimization_level": 1}
+
+
+MAPS, LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")  # on Linux
+
+
+def make_room() -> None:
+    """Forget compiled programs before they take most of the memory maps a process may have.
+
+    Every program takes some; when none are left, the process dies without a word.
+    """
+    if not (MAPS.exists() and LIMIT.exists()):
+        return
+    if MAPS.read_bytes().count(b"\n") > int(LIMIT.read_text()) // 2:
+        jax.clear_caches()
 
 
 def jit_often(function: Callable) -> Any:

@@ -22,6 +22,7 @@ from jaxtyping import Array
 from involutive import targets
 from involutive.architectures import paper_network
 from involutive.auxiliary import standard_normal
+from involutive.compiled import jit_often
 from involutive.kernel import Kernel, evaluate
 from involutive.sampling.chains import BLOCK, Chains
 from involutive.targets import Target
@@ -45,7 +46,7 @@ def paper_kernel(target: Target | None = None, aux_dim: int | None = None) -> Ke
     return Kernel(target, paper_network(0, target.dim, aux_dim), standard_normal(aux_dim))
 
 
-@eqx.filter_jit
+@jit_often
 def _bare(kernel: Kernel, z: Array, steps: Array) -> Array:
     """f and the density, again and again; the density decides, so that neither is left out."""
     dim = kernel.target.dim
@@ -58,7 +59,7 @@ def _bare(kernel: Kernel, z: Array, steps: Array) -> Array:
     return jax.lax.fori_loop(0, steps, step, z)
 
 
-@eqx.filter_jit
+@jit_often
 def _products(weights: list[Array], inputs: list[Array], steps: Array) -> list[Array]:
     """The network's matrix products alone, each with its own input."""
 

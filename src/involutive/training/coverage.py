@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Key
 
 from involutive.auxiliary import GaussianMixture
@@ -13,24 +14,30 @@ from involutive.compiled import jit_once
 from involutive.involutions import FunctionBlock
 from involutive.kernel import Kernel
 from involutive.training.figures import independence_figures
+from involutive.training.mixture_fit import Components
 from involutive.training.recipe import Trained
 
 
-def _latent_spread(kernel: Kernel, key: Array) -> tuple[Array, Array]:
-    """Mean and covariance, in the auxiliary space, of where X and the proposal lie."""
+@jit_once
+def _latent_points(kernel: Kernel, key: Array) -> Array:
     key_x, key_y = jr.split(key)
     block = kernel.involution
     assert isinstance(block, FunctionBlock) and kernel.initial is not None
     far = jax.vmap(block.g.transform)(kernel.initial.sample(key_x, (1000,)))
-    near = kernel.auxiliary.sample(key_y, (1000,))
-    points = jnp.concatenate([far, near])
-    points = jnp.where(jnp.isfinite(points), points, 0.0)
-    centre = jnp.median(points, axis=0)[None, :]
-    spread = jnp.median(jnp.abs(points - centre), axis=0)[None, :]
-    points = centre + jnp.clip(points - centre, -10 * spread, 10 * spread)
+    return jnp.concatenate([far, kernel.auxiliary.sample(key_y, (1000,))])
+
+
+def _around(kernel: Kernel, law: GaussianMixture, key: Key[Array, ""]) -> GaussianMixture:
+    """A normal, in the auxiliary space, that covers where X and the proposal lie."""
+    points = np.asarray(_latent_points(kernel, key))
+    points = np.where(np.isfinite(points), points, 0.0)
+    centre = np.median(points, axis=0)
+    spread = np.median(np.abs(points - centre), axis=0)
+    points = centre + np.clip(points - centre, -10 * spread, 10 * spread)
     dim = points.shape[1]
-    covariance = 2 * jnp.cov(points.T).reshape(dim, dim) + 1e-6 * jnp.eye(dim)
-    return jnp.mean(points, axis=0), covariance
+    covariance = 2 * np.cov(points.T).reshape(dim, dim) + 1e-6 * np.eye(dim)
+    parts = (np.zeros(1), points.mean(axis=0)[None], covariance[None])
+    return Components(*(jnp.asarray(part, law.means.dtype) for part in parts)).law()
 
 
 def covered(kernel: Kernel, key: Key[Array, ""], tails: float | None = None) -> Kernel:
@@ -44,20 +51,18 @@ def covered(kernel: Kernel, key: Key[Array, ""], tails: float | None = None) -> 
     law = kernel.auxiliary
     if not isinstance(law, GaussianMixture):
         return kernel
+    wide = None if kernel.initial is None else _around(kernel, law, key)
     share = None if tails is None else jnp.asarray(tails)  # one compilation serves every share
-    return eqx.tree_at(lambda k: k.auxiliary, kernel, _covered_law(kernel, law, key, share))
+    return eqx.tree_at(lambda k: k.auxiliary, kernel, _with_tails(law, share, wide))
 
 
 @jit_once
-def _covered_law(
-    kernel: Kernel, law: GaussianMixture, key: Key[Array, ""], tails: Array | None
+def _with_tails(
+    law: GaussianMixture, tails: Array | None, wide: GaussianMixture | None
 ) -> GaussianMixture:
     if tails is not None:
         law = law.joined(law.inflated(3.0), tails)
-    if kernel.initial is not None:
-        mean, covariance = _latent_spread(kernel, key)
-        law = law.joined(GaussianMixture(jnp.ones(1), mean[None], covariance[None]), 0.003)
-    return law
+    return law if wide is None else law.joined(wide, 0.003)
 
 
 def best_covered(trained: Trained, draws: Array, key: Key[Array, ""]) -> Trained:

@@ -18,6 +18,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution, Normal
 from jax.sharding import Mesh
 
+from involutive.compiled import make_room
 from involutive.errors import InputError, check
 from involutive.fingerprint import check_density
 from involutive.keys import as_key, split
@@ -89,6 +90,7 @@ def learn(
         "strategy='bootstrap' learns from its own draws and keeps no checkpoint; "
         "leave samples= and checkpoint= out",
     )
+    make_room()
     root = as_key(key)
     law = initial_law(initial, target.dim)
     meter = Meter(as_budget(budget))

@@ -32,6 +32,7 @@ from involutive.training.start import (
 )
 
 PILOT_CHAINS, PILOT_DRAWS = 64, 1000
+FEW = 3  # dimensions in which a random walk spreads as well as HMC; it compiles in half the time
 BRIEF = 3  # times fewer updates in a round than in the last training
 
 
@@ -113,7 +114,11 @@ class Learner:
             bar.update(1, evaluations=self.meter.evaluations)
             if not found or self.meter.allows(0, seconds=10.0):
                 points, spent = anneal(
-                    self.target, self.law, jnp.asarray(starts), key_anneal, gradients=gradients
+                    self.target,
+                    self.law,
+                    jnp.asarray(starts),
+                    key_anneal,
+                    gradients=gradients and self.target.dim > FEW,
                 )
                 found.append(np.asarray(points))
                 self.meter.spend(spent)
@@ -170,8 +175,7 @@ class Learner:
         """Let chains repair the weights, train briefly, and see whether anything changed."""
         key_local, key_cover, key_chains, key_seen, key_train, key = split(at.key, 6)
         points = jnp.asarray(at.draws)
-        # in few dimensions a random walk spreads as well, and compiles in half the time
-        gradients = self.target.dim > 3 and gradients_useful(self.target, points)
+        gradients = self.target.dim > FEW and gradients_useful(self.target, points)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
         proposal = covered(at.trained.kernel, key_cover)
         fresh, states = self.refresh(proposal, local, at.states, key_chains)
