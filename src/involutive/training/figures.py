@@ -14,12 +14,12 @@ ROWS = 2000  # draws weighed at once, so that one compilation serves any number 
 
 
 @jit_once
-def _log_weights_at(kernel: Kernel, points: Array) -> Array:
+def log_weights_at(kernel: Kernel, points: Array) -> Array:
     return jax.vmap(lambda x: log_weight(kernel, x))(points)
 
 
 @jit_once
-def _log_weights_of_draws(kernel: Kernel, key: Array) -> Array:
+def log_weights_of_draws(kernel: Kernel, key: Array) -> Array:
     draws = jax.vmap(lambda k: proposal_draw(kernel, k))(jr.split(key, ROWS))
     return jax.vmap(lambda x: log_weight(kernel, x))(draws)
 
@@ -28,7 +28,7 @@ def _weights_at(kernel: Kernel, points: np.ndarray) -> np.ndarray:
     count = len(points)
     padded = points[np.resize(np.arange(count), -(-count // ROWS) * ROWS)]
     blocks = padded.reshape(-1, ROWS, points.shape[1])
-    parts = [_log_weights_at(kernel, jnp.asarray(block)) for block in blocks]
+    parts = [log_weights_at(kernel, jnp.asarray(block)) for block in blocks]
     return np.concatenate([np.asarray(part, np.float64) for part in parts])[:count]
 
 
@@ -42,7 +42,7 @@ def independence_figures(
     that an average acceptance hides.
     """
     at_x = _weights_at(kernel, np.asarray(held)[:most])
-    at_y = np.asarray(_log_weights_of_draws(kernel, key), np.float64)
+    at_y = np.asarray(log_weights_of_draws(kernel, key), np.float64)
     at_y = np.sort(np.where(np.isnan(at_y), -np.inf, at_y))
     at_x = at_x[np.isfinite(at_x)]
     # E_y min(1, w(y)/w(x)): the draws above w(x) count one each, those below by their ratio

@@ -1,5 +1,6 @@
 """The stages of learning: find, train, let chains repair the weights, compose, measure."""
 
+import os
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from involutive.sampling.chains import Chains
 from involutive.sampling.progress import Progress
 from involutive.sampling.share import batches_over, gathered
 from involutive.targets import Target
+from involutive.training.ahead import Ahead, training_ahead
 from involutive.training.budget import Meter
 from involutive.training.coverage import best_covered, covered, pruned
 from involutive.training.figures import independence_figures
@@ -107,6 +109,7 @@ class Learner:
             "a law or points inside the support",
         )
         gradients = gradients_useful(self.target, jnp.asarray(starts))
+        ahead = self._ahead(key_start)
         found = []
         with Progress("finding modes", 2, self.progress) as bar:
             if gradients:
@@ -125,9 +128,18 @@ class Learner:
             bar.update(2, evaluations=self.meter.evaluations)
         if initial is not None and not isinstance(initial, AbstractDistribution):
             found.append(np.asarray(initial, dtype=found[0].dtype))
+        ahead.wait()
         pool = np.concatenate(found)
         values = np.asarray(log_densities(self.target, jnp.asarray(pool)))
         return pool[np.isfinite(pool).all(axis=1) & np.isfinite(values)]
+
+    def _ahead(self, key: Key[Array, ""]) -> Ahead:
+        """Let the first training compile during the search, where it is the usual one."""
+        alone = self.devices is None or len(self.devices) < 2
+        usual = alone and (os.cpu_count() or 1) > 1
+        if not usual:
+            return Ahead()
+        return training_ahead(self.target, self.law, self.recipe, key, self.recipe.rows)
 
     def _climb(self, search: np.ndarray, key: Key[Array, ""]) -> np.ndarray:
         """Climb from points of X, from around it, and from where a wider search stood highest.

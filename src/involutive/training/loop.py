@@ -84,7 +84,7 @@ class Fit:
 
 
 @jit_often
-def _run_chunk(
+def run_chunk(
     objective: AbstractObjective, kernel: Kernel, memory: Any, data: Data, key: Array, count: Array
 ) -> tuple[Kernel, Any, Any]:
     """Make `count` updates, and return the sums of their figures.
@@ -109,7 +109,7 @@ def _run_chunk(
 
 
 @jit_once
-def _held_out(objective: AbstractObjective, kernel: Kernel, data: Data, key: Array) -> Array:
+def held_out(objective: AbstractObjective, kernel: Kernel, data: Data, key: Array) -> Array:
     return objective.held_out(kernel, data, key)
 
 
@@ -149,7 +149,7 @@ def fit(
     def look(kernel: Kernel, losses: dict[str, float]) -> dict[str, float]:
         # the same draws at every look, so that looks can be compared
         key_measure, key_movement = (jr.fold_in(key_check, use) for use in range(2))
-        measure = float(_held_out(objective, kernel, held, key_measure))
+        measure = float(held_out(objective, kernel, held, key_measure))
         row = {"step": float(step), "held_out": measure, **losses}
         if config.monitor:
             row |= movement(kernel, held[: config.monitor], key_movement)
@@ -160,7 +160,7 @@ def fit(
     with Progress(label, config.steps, progress) as bar:
         while step < config.steps:
             count = min(config.chunk, config.steps - step)
-            kernel, memory, figures = _run_chunk(
+            kernel, memory, figures = run_chunk(
                 objective, kernel, memory, data, jr.fold_in(key_run, step), jnp.asarray(count)
             )
             step += count

@@ -5,7 +5,7 @@ starts. Seeds are spread by k-means++; a component's covariance is shrunk toward
 as many pseudo-points as there are dimensions, so that few points cannot make it singular.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,8 @@ from involutive.auxiliary import GaussianMixture
 from involutive.compiled import jit_often, jit_once
 
 PRODUCTS = 12  # dimensions up to which all products of coordinates are kept
+ITERATIONS = 60
+RISE = 1e-4  # nats a point; below it the rest is left to tuning
 FLOOR = 1e-7  # variance added to every coordinate, in whitened units
 
 
@@ -43,25 +45,29 @@ def fit_mixture(
     count: int,
     key: Key[Array, ""],
     log_importance: Float[Array, " n"] | None = None,
-    iterations: int = 60,
 ) -> Components:
     """Fit `count` components to points, each weighted by `exp(log_importance)` (equal if None).
 
     Components that are left without points keep a negligible weight, so that shapes stay the same
     and nothing is compiled twice; `pruned` removes them.
     """
-    n, dim = points.shape
-    count = max(1, min(count, n // (dim + 1)))
+    n = len(points)
+    count = most_components(count, points)
     weights = np.ones(n) if log_importance is None else np.exp(np.asarray(log_importance))
     weights = n * weights / weights.sum()
     rows = np.asarray(points)
     seeds = jnp.asarray(rows[_spread_seeds(rows, weights, count, key)])
-    start = _first_guess(points, jnp.asarray(weights, points.dtype), seeds)
-    return _expectation_maximisation(points, jnp.asarray(weights, points.dtype), start, iterations)
+    start = first_guess(points, jnp.asarray(weights, points.dtype), seeds)
+    return expectation_maximisation(points, jnp.asarray(weights, points.dtype), start)
+
+
+def most_components(count: int, points: Float[Array, "n dim"]) -> int:
+    """`count`, or as many as there are points for."""
+    return max(1, min(count, points.shape[0] // (points.shape[1] + 1)))
 
 
 @jit_once
-def _first_guess(points: Array, weights: Array, seeds: Array) -> Components:
+def first_guess(points: Array, weights: Array, seeds: Array) -> Components:
     count, dim = seeds.shape
     spread = jnp.cov(points.T, aweights=weights).reshape(dim, dim) / count ** (2 / dim)
     wide = jnp.tile(spread + FLOOR * jnp.eye(dim), (count, 1, 1))
@@ -85,14 +91,15 @@ def _spread_seeds(
 
 
 @jit_often
-def _expectation_maximisation(
-    points: Array, weights: Array, start: Components, iterations: int
-) -> Components:
+def expectation_maximisation(points: Array, weights: Array, start: Components) -> Components:
+    """Iterate until the mean log-likelihood hardly rises any more."""
     dim = points.shape[1]
 
-    def again(_: Array, current: Components) -> Components:
+    def again(carry: tuple[Array, Components, Array, Array]) -> Any:
+        count, current, before, _ = carry
         log_density = component_log_densities(current, points)
-        share = weights[:, None] * jnp.exp(log_density - logsumexp(log_density, 1, keepdims=True))
+        total = logsumexp(log_density, 1, keepdims=True)
+        share = weights[:, None] * jnp.exp(log_density - total)
         size = jnp.sum(share, axis=0) + 1e-10
         means = (share.T @ points) / size[:, None]
         squares = _second_moments(share, points)
@@ -100,9 +107,15 @@ def _expectation_maximisation(
         pooled = jnp.sum(scatter, axis=0) / jnp.sum(size)
         scatter = scatter + dim * pooled[None]
         covariances = scatter / (size + dim)[:, None, None] + FLOOR * jnp.eye(dim)[None]
-        return Components(jnp.log(size / jnp.sum(size)), means, covariances)
+        following = Components(jnp.log(size / jnp.sum(size)), means, covariances)
+        level = jnp.mean(weights * total[:, 0])
+        return count + 1, following, level, level - before
 
-    return jax.lax.fori_loop(0, iterations, again, start)
+    def unfinished(carry: tuple[Array, Components, Array, Array]) -> Array:
+        return (carry[0] < ITERATIONS) & (carry[3] > RISE)
+
+    low = jnp.asarray(-jnp.inf, points.dtype)
+    return jax.lax.while_loop(unfinished, again, (jnp.asarray(0), start, low, -low))[1]
 
 
 def _second_moments(share: Array, points: Array) -> Float[Array, "k dim dim"]:
