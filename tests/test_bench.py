@@ -57,8 +57,9 @@ def test_wrong_draws_are_wrong_and_have_no_ess(spoil, words):
 
 def test_few_draws_are_allowed_the_error_of_few_draws():
     found = judge(make("eight_modes"), reference("eight_modes"), exact("eight_modes", 150), FIGURES)
-    assert found.mode_error is not None and found.mode_error > 0.03
+    assert found.mode_error is not None and found.mode_error > 0.06
     assert found.wrong == ""
+    assert "too few to tell" in found.unclear and not found.correct and found.ess == 0.0
 
 
 def test_every_peer_and_target_has_its_place():

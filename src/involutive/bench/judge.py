@@ -2,7 +2,8 @@
 
 Correct means: the share of draws in every mode is within a total variation of 0.03 of the exact
 weights, the share of draws below each exact quantile (of every coordinate and of |x|²) is right,
-and so are the means. A run with few effective draws is allowed the error that so few draws have.
+and so are the means. A run with few effective draws is allowed the error that so few draws have,
+up to twice the error of a right one; beyond that it is called unclear, not correct.
 
 Effective draws are ArviZ's rank-normalised bulk ESS, the least over coordinates, |x|² and mode
 indicators.
@@ -20,9 +21,9 @@ from involutive.sampling.quantities import judged
 from involutive.targets import Target
 
 MODE_ERROR = 0.03  # total variation that is right
-WORST_MODE_ERROR = 0.10  # and that is wrong however few the draws
-QUANTILE_ERROR, WORST_QUANTILE_ERROR = 0.02, 0.10  # of a probability
-MEAN_ERROR, WORST_MEAN_ERROR = 0.05, 0.30  # of a standard deviation
+QUANTILE_ERROR = 0.02  # of a probability
+MEAN_ERROR = 0.05  # of a standard deviation
+UNCLEAR = 2.0  # times the above that no number of draws excuses
 SCORE = 5.0  # standard errors, for the largest of many
 GOALS = (1_000, 10_000, 100_000)
 MOST = 1 << 18  # draws judged, of all chains together
@@ -30,9 +31,10 @@ MOST = 1 << 18  # draws judged, of all chains together
 
 @dataclass(frozen=True)
 class Verdict:
-    """The figures of one run of one peer; `wrong` says in words what is, or is empty."""
+    """The figures of one run of one peer; `wrong` and `unclear` say what is, or are empty."""
 
     wrong: str
+    unclear: str
     draws: int
     ess: float
     mode_error: float | None
@@ -49,7 +51,7 @@ class Verdict:
 
     @property
     def correct(self) -> bool:
-        return not self.wrong
+        return not self.wrong and not self.unclear
 
     def as_dict(self) -> dict[str, Any]:
         """The verdict as plain data."""
@@ -66,13 +68,16 @@ def judge(target: Target, known: Reference, draws: np.ndarray, figures: dict[str
     least = min(float(np.nan_to_num(ess(row))) for row in values.values()) if finite else 0.0
     mode_error = _mode_error(target, values)
     quantile_error, mean_error = _errors(known, kept) if finite else (1.0, np.inf)
-    wrong = _wrong(target, known, least, finite, (mode_error, quantile_error, mean_error))
-    effective = 0.0 if wrong else least * total / judged_total
+    errors = (mode_error, quantile_error, mean_error if known.moments else 0.0)
+    wrong = _wrong(target, known, least, finite, errors)
+    unclear = "" if wrong else _unclear(least, errors)
+    effective = 0.0 if wrong or unclear else least * total / judged_total
     setup, sampling = figures["setup_seconds"], figures["sampling_seconds"]
     rate = effective / sampling if sampling > 0 else 0.0
     known_cost = None not in (figures["setup_evaluations"], figures["sampling_evaluations"])
     return Verdict(
         wrong=wrong,
+        unclear=unclear,
         draws=total,
         ess=effective,
         mode_error=mode_error,
@@ -129,12 +134,19 @@ def _wrong(
     if mode_error is not None and target.modes is not None:
         weights = np.asarray(target.modes.weights)
         expected = 0.4 * float(np.sqrt(weights * (1 - weights)).sum()) * noise  # E|N(0,1)|/2
-        if mode_error > min(max(MODE_ERROR, 2.5 * expected), WORST_MODE_ERROR):
+        if mode_error > max(MODE_ERROR, 2.5 * expected):
             return f"mode weights off by {mode_error:.3f}"
-    allowed = min(max(QUANTILE_ERROR, SCORE * 0.5 * noise), WORST_QUANTILE_ERROR)
-    if quantile_error > allowed:
+    if quantile_error > max(QUANTILE_ERROR, SCORE * 0.5 * noise):
         return f"a quantile off by {quantile_error:.3f}"
-    allowed = min(max(MEAN_ERROR, SCORE * noise), WORST_MEAN_ERROR)
-    if known.moments and mean_error > allowed:
+    if mean_error > max(MEAN_ERROR, SCORE * noise):
         return f"a mean off by {mean_error:.2f} sd"
     return ""
+
+
+def _unclear(effective: float | int, errors: tuple[float | None, float, float]) -> str:
+    """In words that a run is too short for its errors to be told from noise, or nothing."""
+    limits = (MODE_ERROR, QUANTILE_ERROR, MEAN_ERROR)
+    far = any(
+        e is not None and e > UNCLEAR * limit for e, limit in zip(errors, limits, strict=True)
+    )
+    return f"{effective:.0f} effective draws are too few to tell" if far else ""

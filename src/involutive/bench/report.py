@@ -26,8 +26,8 @@ def markdown(header: Row, rows: Sequence[Row]) -> str:
         "",
         "ESS: ArviZ's rank-normalised bulk ESS, least over coordinates, |x|² and mode indicators. "
         "Seconds to so many effective draws include compilation, warm-up and learning; `*` marks "
-        "those extrapolated at the measured rate. A wrong sampler has no ESS. Cores had: CPU time "
-        "over wall time of the whole run; a busy machine gives less than a sampler could use.",
+        "those extrapolated at the measured rate. A wrong or unclear run has no ESS. Cores had: CPU "
+        "time over wall time of the whole run; a busy machine gives less than a sampler could use.",
         "",
     ]
     for target in header["targets"]:
@@ -54,7 +54,8 @@ def verdict(row: Row) -> str:
     errors = [f"quantiles {row['quantile_error']:.3f}"]
     if row["mode_error"] is not None:
         errors.insert(0, f"modes {row['mode_error']:.3f}")
-    state = f"WRONG: {row['wrong']}" if row["wrong"] else "correct"
+    unclear = f"unclear: {row['unclear']}" if row.get("unclear") else "correct"
+    state = f"WRONG: {row['wrong']}" if row["wrong"] else unclear
     return f"{state} ({', '.join(errors)})"
 
 
@@ -95,7 +96,7 @@ def _best(rows: list[Row]) -> set[tuple[int, int]]:
 
 def right(row: Row) -> bool:
     """Whether a row has figures: it ended, and what it drew is right."""
-    return not row.get("failed") and not row["wrong"]
+    return not row.get("failed") and not row["wrong"] and not row.get("unclear")
 
 
 def plain(value: Any) -> Any:

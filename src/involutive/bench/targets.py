@@ -74,6 +74,7 @@ MAKERS: dict[str, Callable[[], Target]] = {
     "two_modes": partial(targets.two_modes, 10),
     "eight_modes": partial(targets.eight_modes, 20),
     "breast_cancer": breast_cancer,
+    "correlated": partial(targets.correlated_gaussian, 50),
     "funnel": partial(targets.funnel, 10),
 }
 MULTIMODAL = ("mog2_1d", "mog6", "ring5", "two_modes", "eight_modes")
