@@ -26,8 +26,8 @@ def markdown(header: Row, rows: Sequence[Row]) -> str:
         "",
         "ESS: ArviZ's rank-normalised bulk ESS, least over coordinates, |x|² and mode indicators. "
         "Seconds to so many effective draws include compilation, warm-up and learning; `*` marks "
-        "those extrapolated at the measured rate. A wrong or unclear run has no ESS. Cores had: CPU "
-        "time over wall time of the whole run; a busy machine gives less than a sampler could use.",
+        "those extrapolated at the measured rate. A wrong or unclear run has no ESS. Cores had: "
+        "CPU time over wall time of the whole run; a busy machine gives less than one could use.",
         "",
     ]
     for target in header["targets"]:

@@ -17,17 +17,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array
 
 from involutive import targets
 from involutive.architectures import paper_network
 from involutive.auxiliary import standard_normal
-from involutive.compiled import jit_often
 from involutive.kernel import Kernel, evaluate
 from involutive.sampling.chains import BLOCK, Chains
 from involutive.targets import Target
 
-STEPS = 250
+CHAIN_STEPS = 256_000  # of all chains; as many draws of each as a short run has
 Rows = list[dict[str, Any]]
 Job = Callable[[], Any]
 
@@ -46,7 +46,7 @@ def paper_kernel(target: Target | None = None, aux_dim: int | None = None) -> Ke
     return Kernel(target, paper_network(0, target.dim, aux_dim), standard_normal(aux_dim))
 
 
-@jit_often
+@eqx.filter_jit
 def _bare(kernel: Kernel, z: Array, steps: Array) -> Array:
     """f and the density, again and again; the density decides, so that neither is left out."""
     dim = kernel.target.dim
@@ -59,7 +59,7 @@ def _bare(kernel: Kernel, z: Array, steps: Array) -> Array:
     return jax.lax.fori_loop(0, steps, step, z)
 
 
-@jit_often
+@eqx.filter_jit
 def _products(weights: list[Array], inputs: list[Array], steps: Array) -> list[Array]:
     """The network's matrix products alone, each with its own input."""
 
@@ -136,7 +136,7 @@ def overhead(
     """The runner's cost per chain-step over the floor and over the matrix products."""
     kernel, rows = paper_kernel(), []
     for count in chains:
-        steps = max(min(STEPS, STEPS * 1024 // count), 16)
+        steps = int(np.clip(CHAIN_STEPS // count, 16, 2000))
         width = min(block, count)
         makers = (runner_job, floor_job, product_job)
         found = fastest([make(kernel, count, steps, width) for make in makers], times)
