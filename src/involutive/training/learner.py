@@ -236,10 +236,12 @@ class Learner:
         """Compose with a local move; measure on chains started apart; say what was reached."""
         key_cover, key_rest = split(key, 2)
         points = jnp.asarray(draws[-20_000:])
-        trained = best_covered(pruned(trained), points, key_cover)
+        trained = pruned(trained)
+        # without the wide cover below: no chain should start far out
+        start = proposal_law(trained.kernel)
+        trained = best_covered(trained, points, key_cover)
         gradients = trained.ess < 0.5 and gradients_useful(self.target, points)
         chances = local_chances(trained.ess, cheap=not gradients)
-        start = proposal_law(trained.kernel)
         return self.composed(trained, points, rounds, key_rest, start, gradients, chances)
 
     def composed(
