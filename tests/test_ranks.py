@@ -39,7 +39,7 @@ def ranks(case: Case, n: int, seed: int) -> np.ndarray:
     kernel, so that the ranks are uniform only if the kernel is reversible.
     """
     keys = jr.split(jr.key(seed), 3)
-    starts = case.exact(keys[0], n)
+    starts = jax.vmap(case.kernel.init)(case.exact(keys[0], n)).position  # on its lattice
     ahead, behind = (np.asarray(paths(case, starts, key)) for key in keys[1:])
     rng = np.random.default_rng(seed)
     before = rng.integers(0, LENGTH + 1, n)  # M
@@ -47,13 +47,13 @@ def ranks(case: Case, n: int, seed: int) -> np.ndarray:
     found = []
     for values in (lambda x: x[..., 0], lambda x: x[..., 1], lambda x: (x**2).sum(-1)):
         own = values(np.asarray(starts))[None]
-        below = np.zeros(n)
+        below, equal = np.zeros(n), np.zeros(n, int)
         for path, count in ((behind, before), (ahead, LENGTH - before)):
             inside = step <= count[None]
-            ties = rng.random(path.shape[:2]) < 0.5  # a rejected move stays where it was
-            less = (values(path) < own) | ((values(path) == own) & ties)
-            below += (less & inside).sum(0)
-        found.append(below)
+            below += ((values(path) < own) & inside).sum(0)
+            equal += ((values(path) == own) & inside).sum(0)
+        # a rejected move stays where it was: any place among its equals is as likely
+        found.append(below + rng.integers(0, equal + 1))
     return np.stack(found, axis=1)
 
 
