@@ -17,6 +17,7 @@ from involutive.training import distance
 from involutive.training.critics import Critic, clamped, gradient_penalty, pick
 from involutive.training.loop import TrainConfig, fit
 from involutive.training.mgan import DEAD, Mgan, MganConfig
+from involutive.training.objective import AbstractObjective
 
 energy_distance = jax.jit(distance.energy_distance)
 dependence = eqx.filter_jit(distance.dependence)
@@ -119,6 +120,34 @@ def test_every_preset_trains(config, getkey):
     if config.clamp is not None:
         leaves = jax.tree.leaves(eqx.filter(done.memory.critics, eqx.is_inexact_array))
         assert max(float(jnp.max(jnp.abs(leaf))) for leaf in leaves) <= config.clamp
+
+
+class Worse(AbstractObjective):
+    """Every update moves the first mean of the auxiliary law up, and up is worse."""
+
+    def init(self, kernel, key):
+        return jnp.zeros(())
+
+    def update(self, kernel, memory, data, key):
+        moved = eqx.tree_at(lambda k: k.auxiliary.means, kernel, kernel.auxiliary.means + 1)
+        return moved, memory, {"skipped": jnp.zeros(())}
+
+    def held_out(self, kernel, data, key):
+        return kernel.auxiliary.means[0, 0]
+
+
+@pytest.mark.parametrize(("keep", "mean"), [("best", 0.0), ("last", 40.0)])
+def test_the_best_or_the_last_parameters_are_kept(keep, mean):
+    law = inv.GaussianMixture(jnp.ones(1), jnp.zeros((1, 1)), jnp.ones((1, 1, 1)))
+    kernel = eqx.tree_at(lambda k: k.auxiliary, small_kernel(), law)
+    config = TrainConfig(steps=40, chunk=20, patience=None, monitor=0, keep=keep)
+    done = fit(kernel, Worse(), np.zeros((100, 1)), key=0, config=config, progress=False)
+    assert float(done.kernel.auxiliary.means[0, 0]) == mean
+
+
+def test_keep_is_best_or_last():
+    with pytest.raises(inv.InputError, match=r"keep must be best or last, got 'first'"):
+        TrainConfig(keep="first")
 
 
 @pytest.fixture(scope="module")

@@ -40,6 +40,8 @@ class TrainConfig:
         tolerance: the least improvement that counts.
         seconds: a limit on wall time, checked after every chunk; None for no limit.
         monitor: how many held-out points the acceptance and ESS figures use; 0 for none.
+        keep: the parameters with the "best" held-out measure, or the "last": where a rate has
+            fallen to zero they are settled, and those before them are not.
     """
 
     steps: int = 4000
@@ -48,6 +50,7 @@ class TrainConfig:
     tolerance: float = 1e-3
     seconds: float | int | None = None
     monitor: int = 512
+    keep: str = "best"
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps)
@@ -55,6 +58,7 @@ class TrainConfig:
         check_count("monitor", self.monitor, least=0)
         if self.patience is not None:
             check_count("patience", self.patience)
+        check(self.keep in ("best", "last"), f"keep must be best or last, got {self.keep!r}")
         limit = self.seconds
         check(limit is None or limit > 0, f"seconds must be positive, got {limit}")
 
@@ -64,7 +68,7 @@ class Fit:
     """A trained kernel and how training went.
 
     Attributes:
-        kernel: with the parameters that had the best held-out measure.
+        kernel: with the parameters that `TrainConfig.keep` names.
         history: one row a chunk: step, held_out, losses, acceptance figures, seconds.
         skipped: updates left out because a gradient was not finite.
         diverged: in words, if training ended in a state worse than it began; else None.
@@ -156,7 +160,7 @@ def fit(
         return row | {"seconds": time.perf_counter() - began}
 
     history.append(look(kernel, {}))
-    lowest = history[0]["held_out"]
+    lowest = measure = history[0]["held_out"]
     with Progress(label, config.steps, progress) as bar:
         while step < config.steps:
             count = min(config.chunk, config.steps - step)
@@ -178,6 +182,7 @@ def fit(
                 break
             if config.seconds is not None and history[-1]["seconds"] > config.seconds:
                 break
+    best = kernel if config.keep == "last" and np.isfinite(measure) else best
     return Fit(best, history, skipped, _divergence(history, skipped, step), memory)
 
 
