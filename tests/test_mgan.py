@@ -141,7 +141,7 @@ def test_the_best_or_the_last_parameters_are_kept(keep, mean):
     law = inv.GaussianMixture(jnp.ones(1), jnp.zeros((1, 1)), jnp.ones((1, 1, 1)))
     kernel = eqx.tree_at(lambda k: k.auxiliary, small_kernel(), law)
     config = TrainConfig(steps=40, chunk=20, patience=None, monitor=0, keep=keep)
-    done = fit(kernel, Worse(), np.zeros((100, 1)), key=0, config=config, progress=False)
+    done = fit(kernel, Worse(), np.arange(100.0)[:, None], key=0, config=config, progress=False)
     assert float(done.kernel.auxiliary.means[0, 0]) == mean
 
 
