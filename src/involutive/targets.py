@@ -90,7 +90,7 @@ class Target(eqx.Module):
             self.constrain = constrain or (lambda x: named_leaves(restore(x)))
         self.name = name or getattr(log_density, "__name__", "target").strip("<>")
         self.sample, self.modes, self.extent = sample, modes, extent
-        self.labels = Labels(dims, coords)
+        self.labels = Labels(dims, coords) if dims or coords else UNNAMED
         _check_density(self.log_density, self.dim)
 
     def flatten(self, position: Any) -> Vector:
@@ -118,6 +118,9 @@ class Labels:
 
     def __init__(self, dims: Mapping[str, Sequence[str]] | None, coords: Mapping[str, Any] | None):
         self.dims, self.coords = dict(dims or {}), dict(coords or {})
+
+
+UNNAMED = Labels(None, None)  # one, so that targets which differ in arrays only compile once
 
 
 def _as_float(leaf: Any) -> Array:

@@ -9,7 +9,6 @@ curved and flat shapes, needs no gradient, and is not drawn into narrow spikes o
 Neither has to weigh the modes: the learned kernel is exact and does that.
 """
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -21,7 +20,7 @@ from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
 from involutive.classical import hmc
-from involutive.compiled import SHORT, jit_often, jit_once
+from involutive.compiled import jit_often, jit_once
 from involutive.kernel import State, evaluate
 from involutive.targets import Target
 
@@ -146,13 +145,17 @@ def anneal(
     from blackjax.smc import adaptive_tempered
 
     particles, dim = points.shape
-    step = _smc_step(target, law, gradients)
-    state: Any = adaptive_tempered.init(points)
+    # arrays from the first temperature on: a number would be compiled in
+    state: Any = jax.tree.map(
+        lambda x: jnp.asarray(x, points.dtype), adaptive_tempered.init(points)
+    )
     size, evaluations = 0.5 if gradients else 2.38 / np.sqrt(dim), 0
     cost = MOVES * (3 * (LEAPS + 1) if gradients else 1) + 2
     for i in range(TEMPERATURES):
         with jax.debug_key_reuse(False):  # BlackJAX's own loop passes one key twice
-            state, rate = step(jr.fold_in(key, i), state, jnp.asarray(size))
+            state, rate = _smc_step(
+                target, law, gradients, jr.fold_in(key, i), state, jnp.asarray(size)
+            )
         evaluations += particles * cost
         size *= float(np.exp(np.clip(float(rate) - (0.75 if gradients else 0.3), -0.5, 0.5)))
         size = min(size, 3.0)
@@ -161,7 +164,16 @@ def anneal(
     return np.asarray(state.particles), evaluations
 
 
-def _smc_step(target: Target, law: AbstractDistribution, gradients: bool) -> Any:
+@jit_often
+def _smc_step(
+    target: Target,
+    law: AbstractDistribution,
+    gradients: bool,
+    key: Array,
+    state: Any,
+    size: Array,
+) -> tuple[Any, Array]:
+    """One temperature; targets that differ in their arrays only share what was compiled."""
     # imported here: BlackJAX starts JAX's backend, and a cluster must be joined before that
     import blackjax
     from blackjax.mcmc import random_walk
@@ -179,24 +191,19 @@ def _smc_step(target: Target, law: AbstractDistribution, gradients: bool) -> Any
     kernel = adaptive_tempered.build_kernel(
         log_prior, log_likelihood, move, begin, resampling.systematic, target_ess=0.7
     )
-
-    @partial(jax.jit, compiler_options=SHORT)
-    def step(key: Array, state: Any, size: Array) -> tuple[Any, Array]:
-        spread = jnp.var(state.particles, axis=0) + 1e-12
-        if gradients:
-            parameters = {
-                "step_size": size[None],
-                "inverse_mass_matrix": spread[None],
-                "num_integration_steps": jnp.array([LEAPS]),
-            }
-        else:
-            covariance = jnp.cov(state.particles.T).reshape(spread.size, spread.size)
-            factor = jnp.linalg.cholesky(covariance + 1e-9 * jnp.diag(spread))
-            parameters = {"factor": size * factor[None]}
-        state, info = kernel(key, state, MOVES, parameters)
-        return state, jnp.mean(info.update_info.acceptance_rate)
-
-    return step
+    spread = jnp.var(state.particles, axis=0) + 1e-12
+    if gradients:
+        parameters = {
+            "step_size": size[None],
+            "inverse_mass_matrix": spread[None],
+            "num_integration_steps": jnp.array([LEAPS]),
+        }
+    else:
+        covariance = jnp.cov(state.particles.T).reshape(spread.size, spread.size)
+        factor = jnp.linalg.cholesky(covariance + 1e-9 * jnp.diag(spread))
+        parameters = {"factor": size * factor[None]}
+    state, info = kernel(key, state, MOVES, parameters)
+    return state, jnp.mean(info.update_info.acceptance_rate)
 
 
 def _random_walk_move() -> Any:
