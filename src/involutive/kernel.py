@@ -80,6 +80,11 @@ class AbstractKernel(eqx.Module):
     target: eqx.AbstractVar[Target]
     initial: eqx.AbstractVar[AbstractDistribution | None]
 
+    @property
+    def mover(self) -> "AbstractKernel":
+        """What makes the moves: the kernel itself, or the one it wraps with a record."""
+        return self
+
     def init(self, position: Any, rng_key: Any = None) -> State:
         """Return the state at a position, on the lattice if the kernel moves on one.
 

@@ -145,7 +145,7 @@ class Chains:
         padded = np.resize(self.ids, -(-self.ids.size // block) * block).reshape(-1, block)
         self._start_keys = [self._keys(start_key, row, i) for i, row in enumerate(padded)]
         self._step_keys = [self._keys(step_key, row, i) for i, row in enumerate(padded)]
-        self._kernels = {device: self._place(kernel, device) for device in self.devices}
+        self._kernels = {device: self._place(kernel.mover, device) for device in self.devices}
         self.blocks: list[State] = []
         self.step = 0
 

@@ -64,6 +64,11 @@ class Learned(AbstractKernel):
     warmup: int = eqx.field(static=True)
     outcome: Outcome = eqx.field(static=True)
 
+    @property
+    def mover(self) -> AbstractKernel:
+        """The composition alone, so that kernels which differ in their record compile once."""
+        return self.kernel.mover
+
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
         return self.kernel.step(key, state)
 

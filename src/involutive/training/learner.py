@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution
@@ -14,6 +15,7 @@ from involutive.kernel import AbstractKernel, Kernel, Mixture
 from involutive.keys import generator, split
 from involutive.sampling.chains import Chains
 from involutive.sampling.progress import Progress
+from involutive.sampling.run import CHUNK
 from involutive.sampling.share import batches_over, gathered
 from involutive.targets import Target
 from involutive.training.ahead import Ahead, training_ahead
@@ -225,10 +227,12 @@ class Learner:
 
     def _run(self, kernel: AbstractKernel, states: Any, steps: int, key: Key[Array, ""]) -> Any:
         count = len(states) if isinstance(states, np.ndarray) else PILOT_CHAINS
-        chains = Chains(kernel, key, range(count), capacity=steps, devices=self.devices)
+        most = min(steps, CHUNK)  # as `sample` has it, which then compiles nothing anew
+        chains = Chains(kernel, key, range(count), capacity=most, devices=self.devices)
         chains.start(states)
         self.meter.spend(count * steps * _cost(kernel))
-        return chains.advance(steps)
+        parts = [chains.advance(min(most, steps - done)) for done in range(0, steps, most)]
+        return jax.tree.map(lambda *rows: np.concatenate(rows, axis=1), *parts)
 
     def finish(
         self, trained: Trained, draws: np.ndarray, rounds: int, key: Key[Array, ""]
