@@ -11,6 +11,7 @@ STYLES = (
     {"color": "#2166ac", "linestyle": "-.", "marker": "^"},
     {"color": "#999999", "linestyle": ":", "marker": "D"},
     {"color": "#5aae61", "linestyle": (0, (5, 1)), "marker": "v"},
+    {"color": "#8a5a00", "linestyle": (0, (6, 2)), "marker": "x"},
 )
 SHADES = "Greys"
 
