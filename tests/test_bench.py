@@ -60,6 +60,8 @@ def test_few_draws_are_allowed_the_error_of_few_draws():
     assert found.mode_error is not None and found.mode_error > 0.06
     assert found.wrong == ""
     assert "too few to tell" in found.unclear and not found.correct and found.ess == 0.0
+    row = report.plain(found.as_dict() | {"target": "eight_modes", "peer": "smc"})
+    assert compare.line(row).endswith(f"unclear: {found.unclear}")
 
 
 def test_every_peer_and_target_has_its_place():

@@ -82,7 +82,7 @@ def run(
         for peer in peers:
             rows.append(plain(one(peer, target, seed, limit, quick)))
             if progress is not None:
-                progress(_line(rows[-1]))
+                progress(line(rows[-1]))
             if folder is not None:  # after every row, so that a long run can be looked at
                 _write(folder, header, rows)
     return Bench(header, rows, folder)
@@ -124,12 +124,15 @@ def _work(folder: Path, seconds: float | int) -> str:
     return f"ended with {done.returncode}: {lines[-1][:160] if lines else 'no message'}"
 
 
-def _line(row: dict[str, Any]) -> str:
+def line(row: dict[str, Any]) -> str:
+    """One line on a run, as soon as it has ended."""
     name = f"{row['target']:>14} {row['peer']:<12}"
     if row.get("failed"):
         return f"{name} {row['failed']}"
     if row["wrong"]:
         return f"{name} wrong: {row['wrong']}"
+    if row["unclear"]:
+        return f"{name} unclear: {row['unclear']}"
     return (
         f"{name} {row['ess_per_second']:>10.0f} ESS/s sampling, "
         f"{row['seconds_to']['100000']:>8.1f} s to 100,000"
