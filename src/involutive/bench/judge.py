@@ -21,9 +21,10 @@ from involutive.sampling.quantities import judged
 from involutive.targets import Target
 
 MODE_ERROR = 0.03  # total variation that is right
-QUANTILE_ERROR = 0.02  # of a probability
-MEAN_ERROR = 0.05  # of a standard deviation
-UNCLEAR = 2.0  # times the above that no number of draws excuses
+WORST_MODE_ERROR = 0.10  # and that is wrong however few the draws
+QUANTILE_ERROR, WORST_QUANTILE_ERROR = 0.02, 0.10  # of a probability
+MEAN_ERROR, WORST_MEAN_ERROR = 0.05, 0.30  # of a standard deviation
+UNCLEAR = 2.0  # times what is right, from which a run that may be unlucky is not called correct
 SCORE = 5.0  # standard errors, for the largest of many
 GOALS = (1_000, 10_000, 100_000)
 MOST = 1 << 18  # draws judged, of all chains together
@@ -134,11 +135,11 @@ def _wrong(
     if mode_error is not None and target.modes is not None:
         weights = np.asarray(target.modes.weights)
         expected = 0.4 * float(np.sqrt(weights * (1 - weights)).sum()) * noise  # E|N(0,1)|/2
-        if mode_error > max(MODE_ERROR, 2.5 * expected):
+        if mode_error > min(max(MODE_ERROR, 2.5 * expected), WORST_MODE_ERROR):
             return f"mode weights off by {mode_error:.3f}"
-    if quantile_error > max(QUANTILE_ERROR, SCORE * 0.5 * noise):
+    if quantile_error > min(max(QUANTILE_ERROR, SCORE * 0.5 * noise), WORST_QUANTILE_ERROR):
         return f"a quantile off by {quantile_error:.3f}"
-    if mean_error > max(MEAN_ERROR, SCORE * noise):
+    if mean_error > min(max(MEAN_ERROR, SCORE * noise), WORST_MEAN_ERROR):
         return f"a mean off by {mean_error:.2f} sd"
     return ""
 

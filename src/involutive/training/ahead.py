@@ -43,11 +43,9 @@ class Ahead:
         self._pool.shutdown()
 
 
-def training_ahead(
-    target: Target, law: AbstractDistribution, recipe: Recipe, key: Any, rows: int
-) -> Ahead:
-    """Begin to compile what the first training of a mixture on `rows` draws calls."""
-    dummy = np.random.default_rng(0).normal(size=(rows, target.dim))
+def training_ahead(target: Target, law: AbstractDistribution, recipe: Recipe, key: Any) -> Ahead:
+    """Begin to compile what the first training of a mixture calls."""
+    dummy = np.random.default_rng(0).normal(size=(recipe.rows, target.dim))
     data, held = loop.split_samples(dummy.astype(jnp.result_type(float)), key)
     weights = jnp.asarray(np.ones(len(data)), data.dtype)
     count = mixture_fit.most_components(recipe.ladder(target.dim)[0], data)

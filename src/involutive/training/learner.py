@@ -138,10 +138,9 @@ class Learner:
     def _ahead(self, key: Key[Array, ""]) -> Ahead:
         """Let the first training compile during the search, where it is the usual one."""
         alone = self.devices is None or len(self.devices) < 2
-        usual = alone and (os.cpu_count() or 1) > 1
-        if not usual:
+        if not alone or os.cpu_count() == 1:
             return Ahead()
-        return training_ahead(self.target, self.law, self.recipe, key, self.recipe.rows)
+        return training_ahead(self.target, self.law, self.recipe, key)
 
     def _climb(self, search: np.ndarray, key: Key[Array, ""]) -> np.ndarray:
         """Climb from points of X, from around it, and from where a wider search stood highest.

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Key
 
 from involutive.auxiliary import GaussianMixture
 from involutive.compiled import jit_often, jit_once
+from involutive.keys import generator
 
 PRODUCTS = 12  # dimensions up to which all products of coordinates are kept
 ITERATIONS = 60
@@ -78,7 +78,7 @@ def _spread_seeds(
     points: np.ndarray, weights: np.ndarray, count: int, key: Key[Array, ""]
 ) -> np.ndarray:
     """k-means++: each seed is drawn in proportion to its squared distance from the others."""
-    rng = np.random.default_rng(np.asarray(jr.key_data(key)).tolist())
+    rng = generator(key)
     chosen = [int(rng.choice(len(points), p=weights / weights.sum()))]
     distance = np.sum((points - points[chosen[0]]) ** 2, axis=1)
     for _ in range(count - 1):
