@@ -9,7 +9,7 @@ TARGETS = {
     3: "Gandy-Scott ranks: 10^4, L = 20, 3 rounds: false rejection 1e-4",
     4: "SBC through learn, save, load, sample: at least 100 data sets, p > 1e-4",
     6: "two equal modes from one of them: weight 0.50 +- 0.01",
-    7: "round trip: 10^5 points to 10 sd, 1e-9; lattice 10^7 of 10^7 bit for bit",
+    7: "round trip: 10^5 points to 10 sd, 1e-9 or rejected; lattice 10^7 of 10^7 bit for bit",
     8: "log-determinant against autodiff, d <= 8, 10^3 points: 1e-9",
     9: "matrix block, 10^5 parameters: cosine at least 0.1",
     10: "density NaN or infinite on 1% and 50%: 0 such draws, truncated law, counted",

@@ -27,6 +27,12 @@ from involutive.targets import Target
 from involutive.tensors import PathLike
 from involutive.training.budget import Meter, as_budget
 from involutive.training.by_bootstrap import learn_by_bootstrap, schedule
+from involutive.training.cost import (
+    SEARCH_OPERATIONS,
+    TRAINING_OPERATIONS,
+    affordable,
+    operations,
+)
 from involutive.training.learned import Learned
 from involutive.training.learner import Effort, Learner
 from involutive.training.loop import check_samples
@@ -64,7 +70,7 @@ def learn(
         strategy: "recipe", or "bootstrap": the paper's network and adversarial objective, trained
             on the chain's own draws (`by_bootstrap.py`); it finds no mode that its chains miss.
         recipe: sizes of the proposal and its training.
-        effort: sizes of the search and of the rounds.
+        effort: sizes of the search and of the rounds; less for a density of much work.
         checkpoint: a file that learning is saved in before every round.
         resume: go on from `checkpoint`, to the same kernel as without the interruption, or begin
             if there is none.
@@ -94,12 +100,13 @@ def learn(
     root = as_key(key)
     law = initial_law(initial, target.dim)
     meter = Meter(as_budget(budget))
-    scale = meter.budget.scale
-    effort = (effort or Effort()).scaled(scale)
-    recipe = recipe or Recipe()
-    recipe = recipe if scale >= 1 else recipe.shorter(1 / scale, least=50)
     rows = None if samples is None else check_samples(samples, target.dim)
     check_density(target)
+    scale, work = meter.budget.scale, operations(target)
+    search = scale * affordable(work, SEARCH_OPERATIONS)
+    rounds = scale * affordable(work, TRAINING_OPERATIONS)
+    effort = (effort or Effort()).scaled(search, rounds)
+    recipe = (recipe or Recipe()).shorter(1 / min(rounds, 1.0), least=50)
     learner = Learner(target, law, meter, effort, recipe, progress, devices_here(mesh))
     if strategy == "bootstrap":
         return learn_by_bootstrap(learner, schedule(scale), root)

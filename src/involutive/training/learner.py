@@ -38,6 +38,7 @@ from involutive.training.start import (
 PILOT_CHAINS, PILOT_DRAWS = 64, 1000
 FEW = 3  # dimensions in which a random walk spreads as well as HMC; it compiles in half the time
 BRIEF = 3  # times fewer updates in a round than in the last training
+REACHES = 0.2  # effective draws per draw of a mixture that repairs weights as it is
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,16 @@ class Effort:
     steps: int = 80
     rounds: int = 6
 
-    def scaled(self, scale: float) -> "Effort":
-        """The same at another size."""
-        shrink = lambda size, least: max(int(size * min(scale, 1.0)), least)  # noqa: E731
+    def scaled(self, search: float, rounds: float) -> "Effort":
+        """The same with a search and with rounds of other sizes."""
+        smaller = lambda size, scale, least: max(int(size * min(scale, 1.0)), least)  # noqa: E731
         return Effort(
-            climbers=shrink(self.climbers, 64),
-            search=shrink(self.search, 256),
-            particles=shrink(self.particles, 256),
-            chains=shrink(self.chains, 64),
-            steps=max(int(self.steps * scale**0.5), 20),
-            rounds=max(int(self.rounds * scale**0.5), 1),
+            climbers=smaller(self.climbers, search, 64),
+            search=smaller(self.search, search, 256),
+            particles=smaller(self.particles, search, 256),
+            chains=smaller(self.chains, rounds, 64),
+            steps=max(int(self.steps * rounds**0.5), 20),
+            rounds=max(int(self.rounds * rounds**0.5), 1),
         )
 
 
@@ -196,7 +197,8 @@ class Learner:
         settled = len(at.fresh) > 0 and _same_spread(at.fresh, fresh)
         # on draws it was not trained on: a mode that few chains had reached shows here
         seen = independence_figures(at.trained.kernel, _thinned(fresh), key_seen)
-        brief = replace(self, recipe=self.recipe.shorter(BRIEF))
+        lately = min(REACHES, self.recipe.flow_below)  # couplings can wait for the last training
+        brief = replace(self, recipe=replace(self.recipe.shorter(BRIEF), flow_below=lately))
         trained = brief.train(draws, key_train, at.trained)
         done = settled and trained.ess < 1.1 * seen["ess"]
         return Round(at.number + 1, trained, states, draws, fresh, key, done)

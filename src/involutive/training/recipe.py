@@ -34,6 +34,9 @@ from involutive.training.objective import AbstractObjective
 from involutive.training.whitening import transform_all, whitening
 
 
+MANY = 12  # dimensions above which couplings and large mixtures are dear
+
+
 @dataclass(frozen=True)
 class Recipe:
     """Sizes of the default recipe, chosen by `involutive experiment recipe`.
@@ -41,7 +44,8 @@ class Recipe:
     Attributes:
         components: how many mixture components to try, in turn; None chooses by dimension.
         good_enough: effective draws per draw at which nothing more is added.
-        flow_below: effective draws per draw below which couplings are added to g.
+        flow_below: effective draws per draw below which couplings are added to g; half of it in
+            more than 12 dimensions, where they take minutes to train.
         tune_steps: updates of the log-variance objective.
         flow_steps: updates of the likelihood objective for couplings.
         layers, width: size of the couplings.
@@ -67,9 +71,13 @@ class Recipe:
         """The same with that many times fewer updates, but at least `least`."""
         return replace(
             self,
-            tune_steps=max(int(self.tune_steps / factor), least),
-            flow_steps=max(int(self.flow_steps / factor), least),
+            tune_steps=max(int(self.tune_steps / factor), min(least, self.tune_steps)),
+            flow_steps=max(int(self.flow_steps / factor), min(least, self.flow_steps)),
         )
+
+    def flow_in(self, dim: int) -> float:
+        """Effective draws per draw below which couplings are added in `dim` dimensions."""
+        return 0.0 if dim == 1 else self.flow_below if dim <= MANY else self.flow_below / 2
 
     def ladder(self, dim: int) -> tuple[int, ...]:
         """The numbers of components to try in `dim` dimensions."""
@@ -77,7 +85,7 @@ class Recipe:
             return self.components
         if dim <= 3:
             return (32, 128)
-        return (16, 48) if dim <= 12 else (24,) if dim <= 30 else (1, 8)
+        return (16, 48) if dim <= MANY else (24,) if dim <= 30 else (1, 8)
 
 
 @dataclass(frozen=True)
@@ -125,7 +133,7 @@ def train_proposal(
     counts = _counts(target, recipe, previous)
     best = _grow_mixture(target, data, held, key_mixture, recipe, counts, initial)
     best = _tune(best, work, key_tune)
-    if best.ess < recipe.flow_below and target.dim > 1:
+    if best.ess < recipe.flow_in(target.dim):
         best = _with_couplings(best, work, key_flow)
     return best
 
@@ -257,7 +265,7 @@ def _with_couplings(trained: Trained, work: Work, key: Key[Array, ""]) -> Traine
         kernel = Kernel(trained.kernel.target, FunctionBlock(g), law, trained.kernel.initial)
         flow = _train_couplings(best, kernel, work, key_base)
         best = flow if flow.ess > best.ess else replace(best, history=flow.history)
-        if best.ess > work.recipe.flow_below or clusters == 1:
+        if best.ess > work.recipe.flow_in(latent.shape[1]) or clusters == 1:
             break
     return best
 

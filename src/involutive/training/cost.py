@@ -1,0 +1,79 @@
+"""How much work one evaluation of a density is, counted and not timed.
+
+Learning is deterministic given its key, so its sizes may depend on the density's program and not on
+how busy the machine is.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from involutive.kernel import evaluate
+from involutive.targets import Target
+
+SEARCH_OPERATIONS = 20_000  # of one evaluation, up to which a search of the default size is quick
+TRAINING_OPERATIONS = 100_000  # the same for training, which evaluates less
+TRIPS = 100  # assumed of a loop that ends by a condition
+CALLBACK = 1_000_000  # assumed of a call back into Python
+DEAR = {"exp", "log", "log1p", "expm1", "tanh", "logistic", "sin", "cos", "pow", "erf", "lgamma",
+        "digamma", "erf_inv", "sqrt", "rsqrt", "div", "atan2", "cbrt"}  # fmt: skip
+CUBIC = {"cholesky", "lu", "eigh", "householder_product", "triangular_solve", "svd", "qr", "geqrf"}
+
+
+def operations(target: Target) -> float:
+    """Arithmetic operations of one evaluation of the log density, from its program."""
+    program = jax.make_jaxpr(lambda x: evaluate(target, x))(jnp.zeros(target.dim))
+    return _count(program.jaxpr)
+
+
+def affordable(operations: float, usual: float) -> float:
+    """By how much to shrink sizes that are meant for densities of at most `usual` operations."""
+    return min(1.0, usual / max(operations, 1.0))
+
+
+def _count(program: Jaxpr) -> float:
+    return float(sum(_equation(equation) for equation in program.eqns))
+
+
+def _equation(equation: Any) -> float:
+    name, params = equation.primitive.name, equation.params
+    inner = [_count(part) for part in _inside(params)]
+    if name == "scan":
+        return params["length"] * sum(inner)
+    if name == "while":
+        return TRIPS * sum(inner)
+    if name == "cond":
+        return max(inner, default=0.0)
+    if inner:
+        return sum(inner)
+    return _work(name, params, equation)
+
+
+def _work(name: str, params: Any, equation: Any) -> float:
+    sizes = [float(np.prod(v.aval.shape)) for v in equation.outvars if hasattr(v.aval, "shape")]
+    size = sum(sizes)
+    if "callback" in name:
+        return CALLBACK
+    first = equation.invars[0].aval.shape if equation.invars else ()
+    if name == "dot_general":
+        (contracted, _), _ = params["dimension_numbers"]
+        return 2 * size * float(np.prod([first[axis] for axis in contracted]))
+    if name in CUBIC:
+        return size * (first[-1] if first else 1)
+    if name.startswith(("reduce", "cum", "arg", "sort")):
+        return float(np.prod(first))
+    return size * (10 if name in DEAR else 1)
+
+
+def _inside(params: Any) -> Iterator[Jaxpr]:
+    """The programs that an equation carries: of a loop's body, of branches, of a call."""
+    for value in params.values():
+        for part in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(part, ClosedJaxpr):
+                yield part.jaxpr
+            elif isinstance(part, Jaxpr):
+                yield part
