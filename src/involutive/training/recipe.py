@@ -33,7 +33,6 @@ from involutive.training.mixture_fit import count_clusters, fit_mixture
 from involutive.training.objective import AbstractObjective
 from involutive.training.whitening import transform_all, whitening
 
-
 MANY = 12  # dimensions above which couplings and large mixtures are dear
 
 
