@@ -1,7 +1,8 @@
 """Compilation: most of what learning costs in few dimensions, so it is kept short.
 
 Two ways, by how often a function runs. On the CPU, XLA's older code generator takes about half the
-time of the newer one for the programs here, and its code is as fast.
+time of the newer one, and for what `learn` makes its code is as fast. Bare networks are run by the
+newer one (`sampling/chains.py`).
 """
 
 from collections.abc import Callable

@@ -38,6 +38,7 @@ from involutive.training.start import (
 PILOT_CHAINS, PILOT_DRAWS = 64, 1000
 FEW = 3  # dimensions in which a random walk spreads as well as HMC; it compiles in half the time
 BRIEF = 3  # times fewer updates in a round than in the last training
+LONGER = 4  # times more steps of chains whose proposal hardly reaches anything
 REACHES = 0.2  # effective draws per draw of a mixture that repairs weights as it is
 
 
@@ -192,7 +193,8 @@ class Learner:
         gradients = self.target.dim > FEW and gradients_useful(self.target, points)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
         proposal = covered(at.trained.kernel, key_cover)
-        fresh, states = self.refresh(proposal, local, at.states, key_chains)
+        steps = self.effort.steps * (1 if at.trained.ess >= REACHES else LONGER)
+        fresh, states = self.refresh(proposal, local, at.states, steps, key_chains)
         draws = np.concatenate([at.fresh[len(at.fresh) // 2 :], fresh])
         settled = len(at.fresh) > 0 and _same_spread(at.fresh, fresh)
         # on draws it was not trained on: a mode that few chains had reached shows here
@@ -217,11 +219,15 @@ class Learner:
         return not at.done and at.number < self.effort.rounds and self.meter.allows(cost, seconds)
 
     def refresh(
-        self, proposal: Kernel, local: Kernel, states: np.ndarray, key: Key[Array, ""]
+        self,
+        proposal: Kernel,
+        local: Kernel,
+        states: np.ndarray,
+        steps: int,
+        key: Key[Array, ""],
     ) -> tuple[np.ndarray, np.ndarray]:
         """Run chains from `states`; return the kept draws and the last states."""
         mover = Mixture([local, proposal], [0.5, 0.5])
-        steps = self.effort.steps
         trace = self._run(mover, states, steps, key)
         kept = trace.position[:, steps // 2 :]
         return kept.reshape(-1, self.target.dim), trace.position[:, -1]

@@ -22,6 +22,7 @@ def run(task: Task) -> Outcome:
     )
     key = jr.fold_in(task.key, 1)
     mcmc.warmup(key, init_params=task.starts(chains), extra_fields=("num_steps",))
+    warmed = task.spent
     mcmc.run(mcmc.post_warmup_state.rng_key, extra_fields=("num_steps",))  # compiles
     setup, steps = task.spent, np.asarray(mcmc.get_extra_fields()["num_steps"]).sum()
 
@@ -32,7 +33,7 @@ def run(task: Task) -> Outcome:
         return mcmc.get_samples(group_by_chain=True), GRADIENT * float(taken)
 
     draws, seconds, evaluations = keep_sampling(task, chunk)
-    # the first draws are no set-up but their compilation is; they took as long as later ones
-    setup -= seconds / (draws.shape[1] / mcmc.num_samples)
+    # the first draws are no set-up but their compilation is; they took about as long as later ones
+    setup = max(setup - seconds / (draws.shape[1] / mcmc.num_samples), warmed)
     # the warm-up's steps are not kept; they are taken to be as long as the first draws
     return Outcome(draws, setup, seconds, GRADIENT * float(steps), evaluations)
