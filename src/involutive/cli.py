@@ -219,7 +219,7 @@ def experiment(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Run one of the paper's figures or a study beyond it.
+    """Run one of the paper's figures or a study beyond it; `all` runs all but `recipe`.
 
     Examples:
 
@@ -230,7 +230,7 @@ def experiment(
     - `involutive experiment all --out results`
     """
     machine.prepare()
-    from involutive.experiments import list_experiments, run_experiment
+    from involutive.experiments import everything, list_experiments, run_experiment
 
     speech, known = Speech(quiet, json), list_experiments()
     if show:
@@ -244,7 +244,7 @@ def experiment(
         "says what they show",
     )
     records = {}
-    for each in known if name == "all" else [str(name)]:
+    for each in everything(quick) if name == "all" else [str(name)]:
         found = run_experiment(each, quick=quick, out=out, seed=seed, progress=speech.progress)
         held = [f"  {'holds' if ok else 'FAILS'}: {claim}" for claim, ok in found.claims.items()]
         speech.say("\n".join([f"# {known[each]}", "", found.markdown, *held]))

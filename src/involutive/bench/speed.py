@@ -131,7 +131,7 @@ def _timed(job: Job) -> Timing:
 
 
 def overhead(
-    chains: Sequence[int] = (1, 64, 1024, 8192), times: int = 5, block: int = BLOCK
+    chains: Sequence[int] = (1, 64, 1024, 8192), times: int = 9, block: int = BLOCK
 ) -> Rows:
     """The runner's cost per chain-step over the floor and over the matrix products."""
     kernel, rows = paper_kernel(), []

@@ -3,6 +3,7 @@
 from involutive.experiments.framework import (
     Experiment,
     Outcome,
+    everything,
     find_experiment,
     list_experiments,
     load_result,
@@ -12,6 +13,7 @@ from involutive.experiments.framework import (
 __all__ = [
     "Experiment",
     "Outcome",
+    "everything",
     "find_experiment",
     "list_experiments",
     "load_result",

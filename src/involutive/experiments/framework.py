@@ -36,6 +36,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 # the order of the paper; whatever else is found follows by name
 ORDER = ("proposals", "convergence", "chains", "estimator", "capacity", "universality", "families")
+BY_NAME = ("recipe",)  # an hour of its own in full: `all` leaves it out, except in its quick form
 DOTS = 80  # dots an inch: pictures stay below 100 KB
 
 
@@ -86,6 +87,11 @@ def list_experiments() -> dict[str, str]:
     places = {name: place for place, name in enumerate(ORDER)}
     order = sorted(found, key=lambda name: (places.get(name, len(ORDER)), name))
     return {name: _title(found[name]) for name in order}
+
+
+def everything(quick: bool) -> list[str]:
+    """What `all` stands for."""
+    return [name for name in list_experiments() if quick or name not in BY_NAME]
 
 
 def find_experiment(name: str) -> Experiment:

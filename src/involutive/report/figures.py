@@ -82,7 +82,8 @@ def traces(rows: Rows, chains: int = 4) -> Any:
             axis.plot(at, values[k, at], lw=0.6, ls=style, color=colour, label=f"chain {k}")
         axis.set_ylabel(name, fontsize=8)
     axes[-1, 0].set_xlabel("draw")
-    axes[0, 0].legend(fontsize=7, ncols=4, loc="upper right", frameon=False, labelcolor=INK)
+    outside = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.1}
+    axes[0, 0].legend(fontsize=7, ncols=4, frameon=False, labelcolor=INK, **outside)
     return figure
 
 

@@ -27,7 +27,7 @@ from involutive.keys import split
 from involutive.sampling.threefry import unrolled
 
 BLOCK = 32  # chains a block; measured by `python -m involutive.bench.speed`
-GROUP = 32  # steps whose randomness is drawn at once
+GROUP = 16  # steps whose randomness is drawn at once
 ATTEMPTS = 100  # draws from X before a chain without finite density is given up
 
 
