@@ -115,19 +115,25 @@ def draw(header: Row, rows: Sequence[Row]) -> Any:
     names, peers = header["targets"], list(header["peers"])
     columns = min(len(names), 4)
     height = -(-len(names) // columns)
-    figure, axes = panels(height, columns, (3.4 * columns, 3.0 * height))
+    figure, axes = panels(height, columns, (3.0 * columns, 2.7 * height), sharey=True)
+    shown: dict[str, Any] = {}
     for place, name in zip(axes.flat, names, strict=False):
-        goals = np.asarray(GOALS, float)
-        for row in rows:
-            if row["target"] == name and right(row):
-                times = [row["seconds_to"][str(goal)] for goal in GOALS]
-                number = peers.index(row["peer"])
-                label, width = row["peer"], 2.6 if row["peer"] == "involutive" else 1.2
-                place.plot(goals, times, label=label, **style(number, linewidth=width))
-        place.set(xscale="log", yscale="log", title=name)
-        place.set(xlabel="effective draws", ylabel="seconds in all")
-        if place.lines:
-            place.legend(fontsize=6)
+        found = [row for row in rows if row["target"] == name]
+        for row in filter(right, found):
+            peer, times = row["peer"], [row["seconds_to"][str(goal)] for goal in GOALS]
+            look = style(peers.index(peer), linewidth=2.6 if peer == "involutive" else 1.2)
+            (shown[peer],) = place.plot(np.asarray(GOALS, float), times, **look)
+        others = [row["peer"] for row in found if not right(row)]
+        if others:
+            words = "no correct result:\n" + ",\n".join(others)
+            place.text(0.03, 0.97, words, transform=place.transAxes, va="top", fontsize=7)
+        place.set(xscale="log", yscale="log", title=name, xlabel="effective draws")
+    for place in axes[:, 0]:
+        place.set_ylabel("seconds in all")
     for place in list(axes.flat)[len(names) :]:
         place.set_visible(False)
+    if shown:
+        ordered = [peer for peer in peers if peer in shown]
+        handles = [shown[peer] for peer in ordered]
+        figure.legend(handles, ordered, loc="outside upper center", ncols=len(ordered))
     return figure

@@ -14,7 +14,8 @@ from blackjax.smc import extend_params
 
 from involutive.bench.peers.base import GRADIENT, Outcome, Task, keep_sampling, log_initial, timed
 
-PARTICLES, MOVES, LEAPS, STEP, TARGET_ESS = 2000, 10, 10, 0.3, 0.5
+# ten leaps of 0.3 are one period of modes of sd 0.5, so that particles would return where they were
+PARTICLES, MOVES, LEAPS, STEP, TARGET_ESS = 2000, 20, 4, 0.3, 0.5
 
 
 def run(task: Task) -> Outcome:
