@@ -62,8 +62,8 @@ def test_what_cannot_be_counted_is_taken_to_be_dear():
 
 
 def test_sizes_shrink_for_dear_densities_only():
-    assert affordable(100.0, 20_000) == 1.0
-    assert affordable(200_000.0, 20_000) == pytest.approx(0.1)
+    assert affordable(100.0, 20_000.0) == 1.0
+    assert affordable(200_000.0, 20_000.0) == pytest.approx(0.1)
     usual = Effort()
     assert usual.scaled(1.0, 1.0) == usual
     small = usual.scaled(0.1, 0.5)

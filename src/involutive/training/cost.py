@@ -15,10 +15,10 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from involutive.kernel import evaluate
 from involutive.targets import Target
 
-SEARCH_OPERATIONS = 20_000  # of one evaluation, up to which a search of the default size is quick
-TRAINING_OPERATIONS = 100_000  # the same for training, which evaluates less
+SEARCH_OPERATIONS = 20_000.0  # of one evaluation, up to which a search of the default size is quick
+TRAINING_OPERATIONS = 100_000.0  # the same for training, which evaluates less
 TRIPS = 100  # assumed of a loop that ends by a condition
-CALLBACK = 1_000_000  # assumed of a call back into Python
+CALLBACK = 1e6  # assumed of a call back into Python
 DEAR = {"exp", "log", "log1p", "expm1", "tanh", "logistic", "sin", "cos", "pow", "erf", "lgamma",
         "digamma", "erf_inv", "sqrt", "rsqrt", "div", "atan2", "cbrt"}  # fmt: skip
 CUBIC = {"cholesky", "lu", "eigh", "householder_product", "triangular_solve", "svd", "qr", "geqrf"}
@@ -63,7 +63,7 @@ def _work(name: str, params: Any, equation: Any) -> float:
         (contracted, _), _ = params["dimension_numbers"]
         return 2 * size * float(np.prod([first[axis] for axis in contracted]))
     if name in CUBIC:
-        return size * (first[-1] if first else 1)
+        return size * float(first[-1] if first else 1)
     if name.startswith(("reduce", "cum", "arg", "sort")):
         return float(np.prod(first))
     return size * (10 if name in DEAR else 1)
