@@ -152,6 +152,8 @@ def anneal(
     size, evaluations = 0.5 if gradients else 2.38 / np.sqrt(dim), 0
     cost = MOVES * (3 * (LEAPS + 1) if gradients else 1) + 2
     for i in range(TEMPERATURES):
+        # a step moves particles at the temperature before and weighs them: the last begins at one
+        last = float(state.tempering_param) >= 1.0
         with jax.debug_key_reuse(False):  # BlackJAX's own loop passes one key twice
             state, rate = _smc_step(
                 target, law, gradients, jr.fold_in(key, i), state, jnp.asarray(size)
@@ -159,7 +161,7 @@ def anneal(
         evaluations += particles * cost
         size *= float(np.exp(np.clip(float(rate) - (0.75 if gradients else 0.3), -0.5, 0.5)))
         size = min(size, 3.0)
-        if float(state.tempering_param) >= 1.0:
+        if last:
             break
     return np.asarray(state.particles), evaluations
 

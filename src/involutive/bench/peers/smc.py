@@ -47,7 +47,9 @@ def run(task: Task) -> Outcome:
             return state, key, n + 1
 
         start = (tempered.init(particles), key, 0)
-        state, _, n = jax.lax.while_loop(lambda c: c[0].tempering_param < 1, go, start)
+        reached = jax.lax.while_loop(lambda c: c[0].tempering_param < 1, go, start)
+        # particles are of the temperature before, with weights; one more step resamples and moves
+        state, _, n = go(reached)
         return state.particles, n
 
     def chunk(i: int) -> tuple:
