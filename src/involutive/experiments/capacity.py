@@ -123,7 +123,7 @@ def _train_in_parts(
                      label="in parts")  # fmt: skip
         kernel, memory, done = fitted.kernel, fitted.memory, done + count
         seconds += fitted.history[-1]["seconds"]
-        history.append([done, seconds, *_figures(kernel, start, config)])
+        history.append([float(done), seconds, *_figures(kernel, start, config)])
     return kernel, history
 
 
