@@ -55,6 +55,7 @@ def test_training_improves_its_held_out_measure(getkey):
     assert done.best["step"] > 0
 
 
+@pytest.mark.deep
 def test_v_is_kept_near_its_law(getkey):
     """The weight on v²/2 pulls the network's v back when nothing else does."""
     target = inv.targets.gaussian(1)

@@ -47,8 +47,11 @@ def batches(f, count, seed=0):
     return exact, outside
 
 
+SLOW = {"paper", "nested", "swap-network"}  # to compile; ten million points of each in the deep suite
+
+
 @pytest.mark.parametrize("x64", [False, True], ids=["float32", "float64"])
-@pytest.mark.parametrize("name", LATTICE)
+@pytest.mark.parametrize("name", [name for name in LATTICE if name not in SLOW])
 def test_every_point_returns(name, x64):
     with jax.enable_x64(x64):
         f = inv.lattice(LATTICE[name](jr.key(5)))

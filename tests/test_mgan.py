@@ -186,6 +186,7 @@ def test_learning_brings_the_chain_to_the_target(getkey):
     assert done.best["held_out"] < 0.6 * done.history[0]["held_out"]
 
 
+@pytest.mark.deep
 def test_only_dead_training_is_rescued(tuned, getkey):
     kernel, (objective, update) = small_kernel(), tuned
     data = data_of(kernel, getkey())
