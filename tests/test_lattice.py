@@ -47,7 +47,11 @@ def batches(f, count, seed=0):
     return exact, outside
 
 
-SLOW = {"paper", "nested", "swap-network"}  # to compile; ten million points of each in the deep suite
+SLOW = {
+    "paper",
+    "nested",
+    "swap-network",
+}  # to compile; ten million points of each in the deep suite
 
 
 @pytest.mark.parametrize("x64", [False, True], ids=["float32", "float64"])
