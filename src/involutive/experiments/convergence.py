@@ -80,7 +80,7 @@ class Config:
     steps: int = 10
     draws: int = 1000
     training_draws: int = 20_000
-    batch: int = 256
+    batch: int = 512
     goals: tuple[float, float, float] = (0.95, 0.92, 0.96)
     seed: int = 0
 

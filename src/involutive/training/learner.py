@@ -193,8 +193,7 @@ class Learner:
         gradients = self.target.dim > FEW and gradients_useful(self.target, points)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
         proposal = covered(at.trained.kernel, key_cover)
-        steps = self.effort.steps * (1 if at.trained.ess >= REACHES else LONGER)
-        fresh, states = self.refresh(proposal, local, at.states, steps, key_chains)
+        fresh, states = self.refresh(proposal, local, at.states, self.steps(at), key_chains)
         draws = np.concatenate([at.fresh[len(at.fresh) // 2 :], fresh])
         settled = len(at.fresh) > 0 and _same_spread(at.fresh, fresh)
         # on draws it was not trained on: a mode that few chains had reached shows here
@@ -214,9 +213,13 @@ class Learner:
 
     def more(self, at: Round) -> bool:
         """Whether another round is worth it and within the budget."""
-        cost = len(at.states) * self.effort.steps
+        cost = len(at.states) * self.steps(at)
         seconds = self.meter.seconds / 4 if at.number else 0.0
         return not at.done and at.number < self.effort.rounds and self.meter.allows(cost, seconds)
+
+    def steps(self, at: Round) -> int:
+        """Steps that the chains of the next round make."""
+        return self.effort.steps * (1 if at.trained.ess >= REACHES else LONGER)
 
     def refresh(
         self,
