@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 
 import jax
+import jax.random as jr
 import numpy as np
 import pytest
 
@@ -149,3 +150,13 @@ def test_an_experiment_as_small_as_it_goes():
     assert all(families.claims(data).values())
     assert len(families.table(data)) == 3
     assert families.draw(data)
+
+
+def test_the_recipes_score_tells_shifted_draws_from_exact_ones():
+    from involutive.bench.targets import make, reference
+    from involutive.experiments.recipe import score
+
+    for name in ("mog6", "funnel"):  # by means, and by medians where tails are heavy
+        exact = np.asarray(make(name).sample(jr.key(1), 8000)).reshape(8, 1000, -1)
+        assert score(reference(name), exact) < 4.5
+        assert score(reference(name), exact + 0.1 * exact.std()) > 6.0

@@ -11,7 +11,7 @@ import pytest
 import involutive as inv
 from involutive.sampling.diagnostics import ess_per_draw, mode_weights
 from involutive.sampling.run import parameter_hash
-from involutive.training.budget import Budget
+from involutive.training.budget import SEARCH, Budget, Meter
 from involutive.training.figures import independence_figures
 from involutive.training.learn import learn
 from involutive.training.learner import Effort, Learner
@@ -126,6 +126,53 @@ def test_scales_from_tiny_to_huge():
     kernel = learn(target, key=0, recipe=SHORT, effort=SMALL, progress=False)
     draws = inv.sample(kernel, key=1, num_chains=64, num_samples=300, progress=False)
     np.testing.assert_allclose(draws.positions.std((0, 1)) / np.asarray(scales), 1.0, atol=0.06)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that is set by hand."""
+    now = [100.0]
+    monkeypatch.setattr("involutive.training.budget.time.perf_counter", lambda: now[0])
+    return now
+
+
+def test_a_limit_in_seconds_is_shared_out(clock):
+    meter = Meter(Budget(seconds=40.0))
+    assert meter.allows_round(1) and not meter.past(SEARCH)
+    clock[0] += 20.0
+    assert meter.past(SEARCH) and meter.allows_round(1)  # nothing is known of rounds yet
+    assert meter.seconds_left == 10.0  # a quarter is kept back for the end
+    clock[0] += 4.0
+    meter.kept_back, meter.round_seconds = 5.0, 4.0
+    assert meter.allows_round(1) and meter.seconds_left == 11.0
+    clock[0] += 8.0
+    assert not meter.allows_round(1)  # a round more, and the end, would take 9 of the 8 left
+    assert meter.allows(0, 2.0) and not meter.past(1.0)
+    clock[0] += 10.0
+    assert not meter.allows(0) and meter.past(1.0)
+
+
+def test_without_a_limit_nothing_is_cut_short(clock):
+    meter = Meter(Budget())
+    clock[0] += 1e6
+    assert meter.allows_round(1e12) and not meter.past(SEARCH) and meter.seconds_left is None
+
+
+def test_the_shortest_budget_still_gives_a_kernel():
+    kernel = learn(
+        inv.targets.gaussian(2), key=0, recipe=SHORT, effort=SMALL, budget=0.1, progress=False
+    )
+    assert kernel.outcome.rounds == 0
+    draws = inv.sample(kernel, key=1, num_chains=32, num_samples=200, progress=False)
+    np.testing.assert_allclose(draws.positions.std((0, 1)), 1.0, atol=0.2)
+
+
+def test_points_very_far_out_leave_a_mixture_finite():
+    points = np.random.default_rng(0).normal(size=(400, 3))
+    points[:3] *= 1e12
+    points[5] *= 1e18
+    law = fit_mixture(jnp.asarray(points), 8, jr.key(0)).law()
+    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(law))
 
 
 @pytest.mark.deep

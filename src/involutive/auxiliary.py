@@ -15,6 +15,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from involutive.errors import check, check_count
+from involutive.many import many_at_once
 
 
 def standard_normal(dim: int) -> StandardNormal:
@@ -67,19 +68,11 @@ class GaussianMixture(AbstractDistribution):
             self.factors(), jnp.eye(self.shape[0], dtype=self.lower.dtype)
         )
 
-    def log_components(self, x: Float[Array, " dim"]) -> Float[Array, " k"]:
-        """Return `log(w_k N(x; μ_k, ·))` for every component."""
-        # one matrix product for all components, where `A_k (x - μ_k)` would be k small ones
-        factors = self.factors()
-        count, dim = self.means.shape
-        white = (factors.reshape(count * dim, dim) @ x).reshape(count, dim)
-        white = white - jnp.einsum("kij,kj->ki", factors, self.means)
-        normal = -0.5 * jnp.sum(white**2, axis=1) + jnp.sum(self.log_diagonal, axis=1)
-        constant = 0.5 * self.shape[0] * jnp.log(2 * jnp.pi)
-        return jax.nn.log_softmax(self.logits) + normal - constant
-
     def _log_prob(self, x, condition=None):
-        return logsumexp(self.log_components(x))
+        factors = self.factors()
+        offsets = jnp.einsum("kij,kj->ki", factors, self.means)
+        levels = jax.nn.log_softmax(self.logits) + jnp.sum(self.log_diagonal, axis=1)
+        return _log_sum(factors, offsets, levels, x) - 0.5 * self.shape[0] * jnp.log(2 * jnp.pi)
 
     def _sample(self, key, condition=None):
         key_component, key_noise = jr.split(key)
@@ -126,3 +119,12 @@ class GaussianMixture(AbstractDistribution):
             self,
             tuple(jnp.asarray(part[alive]) for part in parts),
         )
+
+
+@many_at_once
+def _log_sum(factors: Array, offsets: Array, levels: Array, x: Array) -> Array:
+    """`log Σ_k exp(levels_k - |A_k x - offsets_k|² / 2)` for points `(dim, n)`."""
+    count, dim = offsets.shape
+    white = factors.reshape(count * dim, dim) @ x - offsets.reshape(count * dim, 1)
+    squares = jnp.sum((white * white).reshape(count, dim, -1), axis=1)
+    return logsumexp(levels[:, None] - 0.5 * squares, axis=0)

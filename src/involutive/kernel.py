@@ -224,17 +224,16 @@ class Mixture(AbstractKernel):
     def draw(self, key: Key[Array, ""]) -> tuple[Array, tuple[Any, ...]]:
         """Draw the choice, and the randomness of every kernel from the same key: one is used."""
         key_choice, key_move = jr.split(key)
-        choice = jr.choice(key_choice, len(self.kernels), p=self.probabilities)
+        levels = jnp.cumsum(self.probabilities)
+        choice = jnp.sum(levels[-1] * jr.uniform(key_choice, dtype=levels.dtype) >= levels[:-1])
         data, impl = jr.key_data(key_move), jr.key_impl(key_move)
         return choice, tuple(k.draw(jr.wrap_key_data(data, impl=impl)) for k in self.kernels)
 
     def move(self, noise: tuple[Array, tuple[Any, ...]], state: State) -> tuple[State, Info]:
         choice, noises = noise
-        branches = [
-            lambda noises, at, i=i, kernel=kernel: kernel.move(noises[i], at)
-            for i, kernel in enumerate(self.kernels)
-        ]
-        return jax.lax.switch(choice, branches, noises, state)
+        # all of them, as a mapped `switch` would; that would also copy every network once a chain
+        moves = [k.move(part, state) for k, part in zip(self.kernels, noises, strict=True)]
+        return jax.tree.map(lambda *leaves: jax.lax.select_n(choice, *leaves), *moves)
 
 
 class Cycle(AbstractKernel):

@@ -1,12 +1,22 @@
-"""How much learning may cost: a limit in seconds or in density evaluations."""
+"""How much learning may cost: a limit in seconds or in density evaluations.
+
+A limit in seconds is shared out: the search may take until `SEARCH` of it, another round is begun
+only if it will probably end in time, and enough is kept back to compose the kernel and measure it.
+What that takes is not known before: `KEPT_BACK` is assumed until a round has shown it, compilation
+included. In all, compilation takes about 15 s on two cores; no limit makes it shorter.
+"""
 
 import time
 from dataclasses import dataclass
 
 from involutive.errors import check
 
-USUAL_SECONDS = 60.0  # what the default sizes take on two cores, compilation included
+USUAL_SECONDS = 30.0  # what the default sizes take on two cores, compilation included
 USUAL_EVALUATIONS = 8e6
+CLIMBED = 0.35  # of a limit in seconds, after which annealing is left out if climbs found points
+SEARCH = 0.45  # after which the search goes no further
+TRAINED = 0.65  # after which no first round is begun
+KEPT_BACK = 0.25
 
 
 @dataclass(frozen=True)
@@ -37,10 +47,19 @@ class Budget:
 
 
 class Meter:
-    """Counts what was spent of a budget."""
+    """Counts what was spent of a budget.
+
+    Attributes:
+        budget: the limits.
+        evaluations: density evaluations made.
+        kept_back: seconds that the end of learning will take.
+        round_seconds: what the last round took, or None before the first.
+    """
 
     def __init__(self, budget: Budget):
         self.budget, self.evaluations, self.began = budget, 0, time.perf_counter()
+        self.kept_back = KEPT_BACK * (budget.seconds or 0.0)
+        self.round_seconds: float | None = None
 
     def spend(self, evaluations: float | int) -> None:
         """Note density evaluations made."""
@@ -53,17 +72,25 @@ class Meter:
 
     @property
     def seconds_left(self) -> float | int | None:
-        """Seconds left for training, or None without a limit."""
+        """Seconds left but for the end of learning, or None without a limit."""
         limit = self.budget.seconds
-        return None if limit is None else max(limit - self.seconds, 0.1)
+        return None if limit is None else max(limit - self.kept_back - self.seconds, 0.1)
+
+    def past(self, share: float) -> bool:
+        """Whether more than that share of a limit in seconds is spent."""
+        return self.budget.seconds is not None and self.seconds > share * self.budget.seconds
 
     def allows(self, evaluations: float | int, seconds: float | int = 0.0) -> bool:
-        """Whether that much more stays within the budget."""
-        limit = self.budget
-        enough_time = limit.seconds is None or self.seconds + seconds <= limit.seconds
-        return enough_time and (
-            limit.evaluations is None or self.evaluations + evaluations <= limit.evaluations
-        )
+        """Whether that much more, and then the end of learning, stay within the budget."""
+        left, limit = self.seconds_left, self.budget.evaluations
+        enough_time = left is None or (left > seconds and left > 0.1)
+        return enough_time and (limit is None or self.evaluations + evaluations <= limit)
+
+    def allows_round(self, evaluations: float | int) -> bool:
+        """Whether another round does: the first by what is spent, others by what one took."""
+        if self.round_seconds is None:
+            return self.allows(evaluations) and not self.past(TRAINED)
+        return self.allows(evaluations, self.round_seconds)
 
 
 def as_budget(budget: object) -> Budget:

@@ -4,7 +4,6 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution
@@ -13,18 +12,17 @@ from jaxtyping import Array, Key
 from involutive.errors import check
 from involutive.kernel import AbstractKernel, Kernel, Mixture
 from involutive.keys import generator, split
-from involutive.sampling.chains import Chains
 from involutive.sampling.progress import Progress
-from involutive.sampling.run import CHUNK
 from involutive.sampling.share import batches_over, gathered
 from involutive.targets import Target
 from involutive.training.ahead import Ahead, training_ahead
-from involutive.training.budget import Meter
+from involutive.training.budget import CLIMBED, SEARCH, Meter
 from involutive.training.coverage import best_covered, covered, pruned
 from involutive.training.figures import independence_figures
-from involutive.training.learned import Learned, Outcome, compose, local_chances
+from involutive.training.learned import Learned, compose, local_chances
 from involutive.training.likelihood import proposal_law
 from involutive.training.local import gradients_useful, local_move
+from involutive.training.pilot import LEAST_DRAWS, PILOT_DRAWS, judge_pilot, run_chains
 from involutive.training.recipe import Recipe, Trained, train_proposal
 from involutive.training.start import (
     anneal,
@@ -35,7 +33,7 @@ from involutive.training.start import (
     promising,
 )
 
-PILOT_CHAINS, PILOT_DRAWS = 64, 1000
+PARTIES = 4  # that climb one after the other
 FEW = 3  # dimensions in which a random walk spreads as well as HMC; it compiles in half the time
 BRIEF = 3  # times fewer updates in a round than in the last training
 LONGER = 4  # times more steps of chains whose proposal hardly reaches anything
@@ -119,13 +117,14 @@ class Learner:
             if gradients:
                 found.append(self._climb(search[: effort.search], key_climb))
             bar.update(1, evaluations=self.meter.evaluations)
-            if not found or self.meter.allows(0, seconds=10.0):
+            if not found or not self.meter.past(CLIMBED):
                 points, spent = anneal(
                     self.target,
                     self.law,
                     jnp.asarray(starts),
                     key_anneal,
                     gradients=gradients and self.target.dim > FEW,
+                    spent=lambda: self.meter.past(SEARCH),
                 )
                 found.append(np.asarray(points))
                 self.meter.spend(spent)
@@ -147,7 +146,8 @@ class Learner:
     def _climb(self, search: np.ndarray, key: Key[Array, ""]) -> np.ndarray:
         """Climb from points of X, from around it, and from where a wider search stood highest.
 
-        A quarter each: X, X stretched twofold and fourfold, and the best of the search.
+        A quarter each: X, X stretched twofold and fourfold, and the best of the search. With a
+        limit in seconds some of each climb at a time, until the search's time is over.
         """
         quarter = self.effort.climbers // 4
         starts, centre = search[:quarter], search.mean(axis=0)
@@ -156,9 +156,16 @@ class Learner:
             *(centre + (starts - centre) * stretch for stretch in (2.0, 4.0)),
             np.asarray(promising(self.target, jnp.asarray(search), quarter)),
         ]
-        self.meter.spend(climb_evaluations(4 * quarter, len(search), self.target.dim))
-        points = jnp.asarray(np.concatenate(parts).astype(search.dtype))
-        return np.asarray(climb(self.target, points, key))
+        points, tops = np.concatenate(parts).astype(search.dtype), []
+        keys = [key] if self.meter.budget.seconds is None else list(split(key, PARTIES))
+        for i, key_party in enumerate(keys):
+            party = jnp.asarray(points[i :: len(keys)][: len(points) // len(keys)])
+            tops.append(np.asarray(climb(self.target, party, key_party)))
+            if self.meter.past(SEARCH):
+                break
+        climbed = sum(map(len, tops))
+        self.meter.spend(climb_evaluations(climbed, len(search), self.target.dim))
+        return np.concatenate(tops)
 
     def train(self, draws: np.ndarray, key: Key[Array, ""], previous: Trained | None) -> Trained:
         """Train the proposal on draws; the log-variance objective evaluates the density."""
@@ -189,6 +196,7 @@ class Learner:
     def next_round(self, at: Round) -> Round:
         """Let chains repair the weights, train briefly, and see whether anything changed."""
         key_local, key_cover, key_chains, key_seen, key_train, key = split(at.key, 6)
+        began = self.meter.seconds
         points = jnp.asarray(at.draws)
         gradients = self.target.dim > FEW and gradients_useful(self.target, points)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
@@ -198,15 +206,17 @@ class Learner:
         settled = len(at.fresh) > 0 and _same_spread(at.fresh, fresh)
         # on draws it was not trained on: a mode that few chains had reached shows here
         seen = independence_figures(at.trained.kernel, _thinned(fresh), key_seen)
+        self.meter.kept_back = 1.25 * (self.meter.seconds - began)  # the end runs chains as well
         lately = min(REACHES, self.recipe.flow_below)  # couplings can wait for the last training
         brief = replace(self, recipe=replace(self.recipe.shorter(BRIEF), flow_below=lately))
         trained = brief.train(draws, key_train, at.trained)
         done = settled and trained.ess < 1.1 * seen["ess"]
+        self.meter.round_seconds = self.meter.seconds - began
         return Round(at.number + 1, trained, states, draws, fresh, key, done)
 
     def polish(self, at: Round, key: Key[Array, ""]) -> Trained:
         """Train at full length on the last draws, unless the budget is spent; keep the better."""
-        if not self.meter.allows(0, seconds=5.0):
+        if not self.meter.allows(0, seconds=0.05 * (self.meter.budget.seconds or 0.0)):
             return at.trained
         trained = self.train(at.draws, key, at.trained)
         return trained if trained.ess > at.trained.ess else at.trained
@@ -214,8 +224,7 @@ class Learner:
     def more(self, at: Round) -> bool:
         """Whether another round is worth it and within the budget."""
         cost = len(at.states) * self.steps(at)
-        seconds = self.meter.seconds / 4 if at.number else 0.0
-        return not at.done and at.number < self.effort.rounds and self.meter.allows(cost, seconds)
+        return not at.done and at.number < self.effort.rounds and self.meter.allows_round(cost)
 
     def steps(self, at: Round) -> int:
         """Steps that the chains of the next round make."""
@@ -235,20 +244,17 @@ class Learner:
         kept = trace.position[:, steps // 2 :]
         return kept.reshape(-1, self.target.dim), trace.position[:, -1]
 
-    def _run(self, kernel: AbstractKernel, states: Any, steps: int, key: Key[Array, ""]) -> Any:
-        count = len(states) if isinstance(states, np.ndarray) else PILOT_CHAINS
-        most = min(steps, CHUNK)  # as `sample` has it, which then compiles nothing anew
-        chains = Chains(kernel, key, range(count), capacity=most, devices=self.devices)
-        chains.start(states)
-        self.meter.spend(count * steps * _cost(kernel))
-        parts = [chains.advance(min(most, steps - done)) for done in range(0, steps, most)]
-        return jax.tree.map(lambda *rows: np.concatenate(rows, axis=1), *parts)
+    def _run(
+        self, kernel: AbstractKernel, states: Any, steps: int, key: Key[Array, ""], **more: Any
+    ) -> Any:
+        return run_chains(kernel, states, steps, key, self.meter, self.devices, **more)
 
     def finish(
         self, trained: Trained, draws: np.ndarray, rounds: int, key: Key[Array, ""]
     ) -> Learned:
         """Compose with a local move; measure on chains started apart; say what was reached."""
         key_cover, key_rest = split(key, 2)
+        self.meter.kept_back = 0.0
         points = jnp.asarray(draws[-20_000:])
         trained = pruned(trained)
         # without the wide cover below: no chain should start far out
@@ -275,44 +281,19 @@ class Learner:
         best: Learned | None = None
         for chance in chances:
             kernel = compose(trained.kernel, local, chance)
-            trace = self._run(kernel, start, warmup + PILOT_DRAWS, key_pilot)
-            outcome = self._judge(trace, warmup, trained, rounds)
+            began = self.meter.seconds
+            least, most = warmup + LEAST_DRAWS, warmup + PILOT_DRAWS
+            trace = self._run(kernel, start, most, key_pilot, least=least)
+            outcome = judge_pilot(trace, warmup, self.meter, rounds, trained.history)
             if best is None or outcome.ess_per_draw > best.outcome.ess_per_draw:
                 best = Learned(self.target, start, kernel, warmup, outcome)
             # a chain held in rare states shows as fewer effective draws than the proposal promises
-            if outcome.ess_per_draw > 0.75 * trained.ess or not self.meter.allows(0, 5.0):
+            if outcome.ess_per_draw > 0.75 * trained.ess or not self.meter.allows(
+                0, self.meter.seconds - began
+            ):
                 break
         assert best is not None
         return best
-
-    def _judge(self, trace: Any, warmup: int, trained: Trained, rounds: int) -> Outcome:
-        from involutive.interop.arviz import ess, rhat
-
-        positions = trace.position[:, warmup:].astype(np.float64)
-        squares = np.sum(positions**2, axis=2, keepdims=True)
-        values = np.concatenate([positions, squares], axis=2)
-        r_hat = float(np.nanmax(rhat(values)))
-        per_draw = float(np.nanmin(ess(values)) / (positions.shape[0] * positions.shape[1]))
-        converged = r_hat <= 1.05 and per_draw >= 0.01
-        advice = "" if converged else _advice(r_hat, per_draw)
-        return Outcome(
-            acceptance=float(trace.acceptance_rate[:, warmup:].mean()),
-            ess_per_draw=min(per_draw, 1.0),
-            r_hat=r_hat,
-            rounds=rounds,
-            evaluations=self.meter.evaluations,
-            seconds=self.meter.seconds,
-            converged=converged,
-            advice=advice,
-            history=trained.history,
-        )
-
-
-def _cost(kernel: AbstractKernel) -> int:
-    """Density evaluations a step, a gradient counted as three."""
-    parts = getattr(kernel, "kernels", (kernel,))
-    leaps = [getattr(getattr(part, "involution", None), "num_steps", 0) for part in parts]
-    return sum(1 + 3 * (steps + 1) if steps else 1 for steps in leaps)
 
 
 def _thinned(draws: np.ndarray, count: int = 2000) -> Array:
@@ -324,15 +305,3 @@ def _same_spread(old: np.ndarray, fresh: np.ndarray) -> bool:
     low, high = np.quantile(old, [0.1, 0.9], axis=0), np.quantile(fresh, [0.1, 0.9], axis=0)
     width = np.maximum(low[1] - low[0], 1e-300)
     return bool((np.abs(low - high) < 0.1 * width).all())
-
-
-def _advice(r_hat: float, per_draw: float) -> str:
-    if r_hat > 1.05:
-        return (
-            f"chains started apart disagree (R-hat {r_hat:.2f}); pass initial= that covers every "
-            "mode, or a larger budget="
-        )
-    return (
-        f"only {per_draw:.3f} effective draws per draw; pass a larger budget=, or reparametrise "
-        "the model"
-    )

@@ -92,7 +92,11 @@ def _spread_seeds(
 
 @jit_often
 def expectation_maximisation(points: Array, weights: Array, start: Components) -> Components:
-    """Iterate until the mean log-likelihood hardly rises any more."""
+    """Iterate until the mean log-likelihood hardly rises any more.
+
+    A component whose covariance has no factor, which points very far out can do to rounding, is
+    as it was at the start.
+    """
     dim = points.shape[1]
 
     def again(carry: tuple[Array, Components, Array, Array]) -> Any:
@@ -115,7 +119,15 @@ def expectation_maximisation(points: Array, weights: Array, start: Components) -
         return (carry[0] < ITERATIONS) & (carry[3] > RISE)
 
     low = jnp.asarray(-jnp.inf, points.dtype)
-    return jax.lax.while_loop(unfinished, again, (jnp.asarray(0), start, low, -low))[1]
+    found = jax.lax.while_loop(unfinished, again, (jnp.asarray(0), start, low, -low))[1]
+    sound = jnp.isfinite(found.log_weights) & jnp.all(
+        jnp.isfinite(jnp.linalg.cholesky(found.covariances)), axis=(1, 2)
+    )
+    return jax.tree.map(
+        lambda new, old: jnp.where(sound.reshape(-1, *[1] * (new.ndim - 1)), new, old),
+        found,
+        start,
+    )
 
 
 def _second_moments(share: Array, points: Array) -> Float[Array, "k dim dim"]:

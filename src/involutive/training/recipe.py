@@ -10,6 +10,7 @@
 Everything is judged by `independence_ess`, never by acceptance.
 """
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -120,19 +121,21 @@ def train_proposal(
         initial: the law X that the kernel keeps.
         progress: show progress bars.
         previous: a proposal trained before on other draws; its couplings are trained on.
-        seconds: a limit on the time of each training.
+        seconds: a limit on the time of training, after which nothing more is begun.
     """
     recipe = recipe or Recipe()
+    until = None if seconds is None else time.perf_counter() + seconds
     key_rows, key_split, key_mixture, key_tune, key_flow = split(key, 5)
     samples = _rows_of_one_size(samples, key_rows, recipe.rows)
     data, held = split_samples(samples, key_split)
-    work = Work(samples, held, recipe, progress, seconds)
+    work = Work(samples, held, recipe, progress, until)
     if previous is not None and has_couplings(previous.kernel):
         return _with_couplings(previous, work, key_flow)
     counts = _counts(target, recipe, previous)
-    best = _grow_mixture(target, data, held, key_mixture, recipe, counts, initial)
-    best = _tune(best, work, key_tune)
-    if best.ess < recipe.flow_in(target.dim):
+    best = _grow_mixture(target, data, key_mixture, work, counts, initial)
+    if not work.spent:
+        best = _tune(best, work, key_tune)
+    if best.ess < recipe.flow_in(target.dim) and not work.spent:
         best = _with_couplings(best, work, key_flow)
     return best
 
@@ -162,9 +165,8 @@ def _counts(target: Target, recipe: Recipe, previous: Trained | None) -> tuple[i
 def _grow_mixture(
     target: Target,
     data: Array,
-    held: Array,
     key: Key[Array, ""],
-    recipe: Recipe,
+    work: "Work",
     counts: tuple[int, ...],
     initial: AbstractDistribution | None,
 ) -> Trained:
@@ -175,14 +177,14 @@ def _grow_mixture(
     for count in counts:
         law = fit_mixture(white, count, jr.fold_in(key, count)).law()
         kernel = Kernel(target, FunctionBlock(g), law, initial)
-        figures = independence_figures(kernel, held, jr.fold_in(key, 0))
+        figures = independence_figures(kernel, work.held, jr.fold_in(key, 0))
         row = {"stage": f"mixture of {count}", **figures}
         history = [*(best.history if best else []), row]
         if best is None or figures["ess"] > 1.02 * best.ess:
             best = Trained(kernel, figures["acceptance"], figures["ess"], history, 0, count)
         else:
             return _noted(best, history)
-        if best.ess > recipe.good_enough:
+        if best.ess > work.recipe.good_enough or work.spent:
             break
     assert best is not None
     return best
@@ -200,7 +202,17 @@ class Work:
     held: Array
     recipe: Recipe
     progress: bool | None
-    seconds: float | int | None
+    until: float | int | None  # by the clock of `time.perf_counter`
+
+    @property
+    def seconds(self) -> float | int | None:
+        """Seconds left, or None without a limit."""
+        return None if self.until is None else max(self.until - time.perf_counter(), 0.01)
+
+    @property
+    def spent(self) -> bool:
+        """Whether no time is left to begin anything."""
+        return self.until is not None and time.perf_counter() > self.until
 
     def fit(
         self,
@@ -264,7 +276,7 @@ def _with_couplings(trained: Trained, work: Work, key: Key[Array, ""]) -> Traine
         kernel = Kernel(trained.kernel.target, FunctionBlock(g), law, trained.kernel.initial)
         flow = _train_couplings(best, kernel, work, key_base)
         best = flow if flow.ess > best.ess else replace(best, history=flow.history)
-        if best.ess > work.recipe.flow_in(latent.shape[1]) or clusters == 1:
+        if best.ess > work.recipe.flow_in(latent.shape[1]) or clusters == 1 or work.spent:
             break
     return best
 
@@ -278,7 +290,7 @@ def _train_couplings(trained: Trained, kernel: Kernel, work: Work, key: Key[Arra
     figures = independence_figures(fitted.kernel, work.held, key_figures)
     rows = [*trained.history, *_rows("likelihood", fitted.history, figures)]
     flow = Trained(fitted.kernel, figures["acceptance"], figures["ess"], rows, trained.evaluations)
-    return _tune(flow, work, key_tune)
+    return flow if work.spent else _tune(flow, work, key_tune)
 
 
 def has_couplings(kernel: Kernel) -> bool:

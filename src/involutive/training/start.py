@@ -9,6 +9,7 @@ curved and flat shapes, needs no gradient, and is not drawn into narrow spikes o
 Neither has to weigh the modes: the learned kernel is exact and does that.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -140,8 +141,12 @@ def anneal(
     key: Key[Array, ""],
     *,
     gradients: bool,
+    spent: Callable[[], bool] = lambda: False,
 ) -> tuple[np.ndarray, int]:
-    """Carry particles from X to the target by adaptive tempered SMC; also count evaluations."""
+    """Carry particles from X to the target by adaptive tempered SMC; also count evaluations.
+
+    They stop on the way once `spent()`.
+    """
     from blackjax.smc import adaptive_tempered
 
     particles, dim = points.shape
@@ -161,7 +166,7 @@ def anneal(
         evaluations += particles * cost
         size *= float(np.exp(np.clip(float(rate) - (0.75 if gradients else 0.3), -0.5, 0.5)))
         size = min(size, 3.0)
-        if last:
+        if last or spent():
             break
     return np.asarray(state.particles), evaluations
 

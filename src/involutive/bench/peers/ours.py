@@ -5,7 +5,7 @@ import time
 from involutive.bench.peers.base import Outcome, Task, keep_sampling
 from involutive.sampling.run import sample
 from involutive.training.learn import learn
-from involutive.training.learner import _cost
+from involutive.training.pilot import evaluations_a_step
 
 CHAINS, DRAWS, FIRST = 512, 500, 250
 
@@ -19,7 +19,7 @@ def run(task: Task) -> Outcome:
         kernel, key=task.seed + 1, num_chains=CHAINS, num_samples=FIRST, num_warmup=warmup,
         initial=learned.initial, progress=False,
     )  # fmt: skip
-    places, cost = first.positions[:, -1], CHAINS * DRAWS * _cost(kernel)
+    places, cost = first.positions[:, -1], CHAINS * DRAWS * evaluations_a_step(kernel)
     setup = time.perf_counter() - task.began
 
     def chunk(i: int) -> tuple:
