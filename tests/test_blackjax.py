@@ -100,8 +100,10 @@ def test_inner_kernel_of_tempered_smc(getkey):
     state = smc.init(3 * jr.normal(key_start, (2000, 2)))
     step = jax.jit(smc.step)
     for i in range(50):
+        # a step moves particles at the temperature before and weighs them: the last begins at one
+        last = state.tempering_param >= 1
         state, _ = step(jr.fold_in(key_run, i), state)
-        if state.tempering_param >= 1:
+        if last:
             break
     assert state.tempering_param >= 1
     x = np.asarray(state.particles)

@@ -12,7 +12,7 @@ from flowjax.distributions import Normal, Uniform
 import involutive as inv
 from involutive.sampling.chains import Chains
 from involutive.sampling.run import parameter_hash
-from involutive.sampling.threefry import UNROLLED, unrolled
+from involutive.threefry import UNROLLED, unrolled
 from zoo import skewed
 
 

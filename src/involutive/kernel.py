@@ -19,6 +19,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Bool, Float, Key
 
+from involutive.auxiliary import drawn
 from involutive.bijections import round_to
 from involutive.errors import check
 from involutive.involutions import AbstractInvolution
@@ -182,7 +183,7 @@ class Kernel(AbstractKernel):
     def draw(self, key: Key[Array, ""]) -> tuple[Vector, Scalar, Scalar]:
         """Draw π, with its log density, and -log u for the uniform u that decides."""
         key_auxiliary, key_accept = jr.split(key)
-        auxiliary = self.auxiliary.sample(key_auxiliary)
+        auxiliary = drawn(self.auxiliary, key_auxiliary)
         if isinstance(self.involution, Lattice):
             auxiliary = self.involution.snap(auxiliary)
         level = jr.exponential(key_accept, dtype=auxiliary.dtype)

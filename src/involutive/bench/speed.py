@@ -27,7 +27,8 @@ from involutive.kernel import Kernel, evaluate
 from involutive.sampling.chains import BLOCK, Chains
 from involutive.targets import Target
 
-CHAIN_STEPS = 256_000  # of all chains; as many draws of each as a short run has
+CHAIN_STEPS = 256_000  # of all chains
+DRAWS = (125, 2000)  # least and most of each; `sample` makes 250 a call
 Rows = list[dict[str, Any]]
 Job = Callable[[], Any]
 
@@ -136,7 +137,7 @@ def overhead(
     """The runner's cost per chain-step over the floor and over the matrix products."""
     kernel, rows = paper_kernel(), []
     for count in chains:
-        steps = int(np.clip(CHAIN_STEPS // count, 16, 2000))
+        steps = int(np.clip(CHAIN_STEPS // count, *DRAWS))
         width = min(block, count)
         makers = (runner_job, floor_job, product_job)
         found = fastest([make(kernel, count, steps, width) for make in makers], times)

@@ -24,7 +24,7 @@ from involutive.compiled import jit_often, jit_once
 from involutive.errors import InputError, check
 from involutive.kernel import AbstractKernel, State
 from involutive.keys import split
-from involutive.sampling.threefry import unrolled
+from involutive.threefry import unrolled
 
 BLOCK = 32  # chains a block; measured by `python -m involutive.bench.speed`
 GROUP = 16  # steps whose randomness is drawn at once

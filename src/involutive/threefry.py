@@ -2,7 +2,8 @@
 
 On a CPU JAX compiles the hash Threefry-2x32 as a loop over its rounds, which writes every
 intermediate array to memory. Written out, its twenty rounds and what is made of the bits become one
-pass. The bits are those of `jax.random` (with its default, partitionable counters).
+pass. The bits are those of `jax.random` (with its default, partitionable counters), and so are the
+normal variates.
 """
 
 import math
@@ -13,7 +14,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.extend.random import define_prng_impl
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
+
+from involutive.many import many_at_once
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)
@@ -47,7 +50,11 @@ def _fold_in(key: Array, data: Any) -> Array:
 
 
 def _random_bits(key: Array, width: int, shape: tuple[int, ...]) -> Array:
-    a, b = _hash(key, *_count(shape))
+    return _joined(*_hash(key, *_count(shape)), width)
+
+
+def _joined(a: Array, b: Array, width: int) -> Array:
+    """The bits of one hash as an integer of `width` bits."""
     if width == 64:
         return (a.astype(np.uint64) << np.uint64(32)) | b.astype(np.uint64)
     return (a ^ b).astype(f"uint{width}")
@@ -74,3 +81,32 @@ def unrolled(keys: Key[Array, "..."]) -> Key[Array, "..."]:
     if kind != "threefry2x32" or not getattr(jax.config, "jax_threefry_partitionable", True):
         return keys
     return jr.wrap_key_data(jr.key_data(keys), impl=UNROLLED)
+
+
+def normal(key: Key[Array, ""], dim: int) -> Float[Array, " dim"]:
+    """`jax.random.normal(key, (dim,))`; where it is mapped over keys, many at once."""
+    if jr.key_impl(key) != UNROLLED:
+        return jr.normal(key, (dim,))
+    return _normals(jnp.arange(dim, dtype=np.uint32), jr.key_data(key))
+
+
+@many_at_once
+def _normals(counters: Array, keys: Array) -> Float[Array, "dim n"]:
+    """Normal variates of keys `(2, n)`, one row a counter.
+
+    The loop keeps each row a pass over all keys; without it XLA makes passes over the few counters.
+    """
+    dtype = jnp.result_type(float)
+    lowest = np.nextafter(dtype.type(-1), dtype.type(0))
+    mantissa, width = jnp.finfo(dtype).nmant, jnp.finfo(dtype).bits
+
+    def row(counter: Array) -> Array:
+        low = jnp.broadcast_to(counter, keys.shape[1:])
+        a, b = _hash(keys, jnp.zeros_like(low), low)
+        word = _joined(a, b, width) >> (width - mantissa)
+        one = np.asarray(1, dtype).view(word.dtype)
+        unit = jax.lax.bitcast_convert_type(word | one, dtype) - 1
+        uniform = jnp.maximum(lowest, unit * (1 - lowest) + lowest)
+        return np.sqrt(2).astype(dtype) * jax.lax.erf_inv(uniform)
+
+    return jax.lax.map(row, counters)
