@@ -10,6 +10,7 @@ import pytest
 
 import involutive as inv
 from involutive.experiments import framework as fw
+from involutive.sampling.diagnostics import ess_per_draw
 
 OWN = (
     "proposals",
@@ -160,3 +161,19 @@ def test_the_recipes_score_tells_shifted_draws_from_exact_ones():
         exact = np.asarray(make(name).sample(jr.key(1), 8000)).reshape(8, 1000, -1)
         assert score(reference(name), exact) < 4.5
         assert score(reference(name), exact + 0.1 * exact.std()) > 6.0
+
+
+@pytest.mark.deep
+def test_likelihood_first_mixes_where_the_critics_alone_do_not():
+    from involutive.experiments import convergence, members
+
+    config = convergence.Config(family_steps=1500)
+    samples = inv.targets.mog6().sample(jr.key(0), 20_000)
+    objective = members.objective_of(members.FIRST, config)
+    done = members.train(members.FIRST, objective, config, samples, jr.key(1))
+    assert done.history[-1]["step"] == 1750
+    starts = np.asarray(inv.targets.mog6().sample(jr.key(2), 64))
+    draws = inv.sample(
+        done.kernel, key=3, num_chains=64, num_samples=500, initial=starts, progress=False
+    )
+    assert ess_per_draw(draws).least > 0.02

@@ -7,6 +7,7 @@ all from the same exact draws:
     lambda<1         both terms, one critic of states
     pairwise         moves from the target only, judged by a critic of pairs
     combined         both terms, the second judged by a critic of pairs
+    likelihood       of a permutation block conjugated by couplings; then a little of combined
     a-nice-mc        forward rollouts, a critic of pairs
     default recipe   `learn`, no critic
 
@@ -20,31 +21,31 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from flowjax.distributions import Normal
 from jaxtyping import Array, Key
 
-from involutive.architectures import paper_network
-from involutive.auxiliary import standard_normal
-from involutive.classical import a_nice_mc, a_nice_network
 from involutive.errors import check, check_count
 from involutive.experiments.drawing import density_image, panels, style
 from involutive.experiments.measures import single_precision
-from involutive.kernel import AbstractKernel, Kernel
+from involutive.experiments.members import (
+    DEFAULT,
+    FIRST,
+    MEMBERS,
+    PAPER,
+    PEER,
+    first_law,
+    objective_of,
+    train,
+)
+from involutive.kernel import AbstractKernel
 from involutive.sampling.chains import Chains
 from involutive.sampling.diagnostics import ess_per_draw
 from involutive.sampling.run import sample
 from involutive.targets import mog6
-from involutive.training.a_nice import ANice
 from involutive.training.learn import learn
-from involutive.training.loop import Fit, TrainConfig, fit
-from involutive.training.mgan import Mgan, MganConfig
 from involutive.training.objective import AbstractObjective
 
-PAPER, PEER, DEFAULT = "lambda=1", "a-nice-mc", "default recipe"
-MEMBERS = (PAPER, "lambda<1", "pairwise", "combined", PEER, DEFAULT)
 RADIUS, SD, NEAR = 5.0, 0.5, 3.0
 SHOWN = (0, 1, 2, 3)  # steps whose states are kept for the picture
 LOG_CONSTANT = np.log(2 * np.pi * SD**2)  # of the Gaussians; the target's log density lacks it
@@ -111,9 +112,9 @@ def _run(config: Config) -> dict[str, Any]:
     key_data, key_truth, key_members, key_repeats = jr.split(jr.key(config.seed), 4)
     exact: Any = mog6().sample
     samples = exact(key_data, config.training_draws)
-    paper = _objective(PAPER, config)  # one object, so that every seed uses one compilation
+    paper = objective_of(PAPER, config)  # one object, so that every seed uses one compilation
     rows = [
-        _figures(name, paper if name == PAPER else _objective(name, config), config, samples, key)
+        _figures(name, paper if name == PAPER else objective_of(name, config), config, samples, key)
         for name in config.members
         for key in [jr.fold_in(key_members, MEMBERS.index(name))]
     ]
@@ -139,15 +140,15 @@ def _figures(
     key_train, key_start, key_from, key_chain = jr.split(key, 4)
     exact: Any = mog6().sample
     if objective is None:
-        kernel: AbstractKernel = learn(mog6(), key=key_train, samples=samples, initial=_start())
+        kernel: AbstractKernel = learn(mog6(), key=key_train, samples=samples, initial=first_law())
         training = {"seconds": kernel.outcome.seconds, "trained_steps": 0, "best_step": 0}
         training |= {"dead": not kernel.outcome.converged}
     else:
-        done = _train(name, objective, config, samples, key_train)
+        done = train(name, objective, config, samples, key_train)
         kernel, last = done.kernel, done.history[-1]
         training = {"seconds": last["seconds"], "trained_steps": last["step"]}
         training |= {
-            "best_step": done.best["step"] if name != PAPER else last["step"],
+            "best_step": last["step"] if name in (PAPER, FIRST) else done.best["step"],
             "dead": done.diverged is not None,
         }
     walk = _from_start(kernel, config, key_from)
@@ -233,50 +234,10 @@ def draw(data: dict[str, Any]) -> dict[str, Any]:
     return {"states": states, "likelihood": lines}
 
 
-def _objective(name: str, config: Config) -> AbstractObjective | None:
-    steps, both = config.family_steps, {"steps": 1, "data_steps": 2, "critic_depth": 2}
-    match name:
-        case "lambda=1":
-            return Mgan(MganConfig.tuned(decay=config.train_steps, steps=1, batch=config.batch))
-        case "lambda<1":
-            return Mgan(MganConfig.tuned(decay=steps, balance=0.3, **both))
-        case "pairwise":
-            return Mgan(MganConfig.combined(decay=steps, balance=0.0, **both))
-        case "combined":
-            return Mgan(MganConfig.combined(decay=steps, **both))
-        case "a-nice-mc":
-            return ANice()
-    return None
-
-
-def _start() -> Normal:
-    """X."""
-    return Normal(jnp.zeros(2), jnp.ones(2))
-
-
-def _train(
-    name: str, objective: AbstractObjective, config: Config, samples: Array, key: Key[Array, ""]
-) -> Fit:
-    key_network, key_fit = jr.split(key)
-    target = mog6()
-    if name == PEER:
-        kernel = a_nice_mc(target, a_nice_network(key_network, 2), _start())
-        steps = config.a_nice_steps
-    else:
-        network = paper_network(key_network, scale=4.0)
-        kernel = Kernel(target, network, standard_normal(30), _start())
-        steps = config.train_steps if name == PAPER else config.family_steps
-    # at λ = 1 the rate falls to zero and the last parameters are near the modes more often; the
-    # held-out distance also weighs the modes, and prefers earlier ones
-    keep = "last" if name == PAPER else "best"
-    loop = TrainConfig(steps, min(500, steps), None, seconds=config.seconds, keep=keep)
-    return fit(kernel, objective, samples, key=key_fit, config=loop, label=name)
-
-
 def _from_start(kernel: AbstractKernel, config: Config, key: Key[Array, ""]) -> dict[str, Any]:
     """Run from X: acceptance, share near a mode and negative log likelihood after each step."""
     chains = Chains(kernel, key, range(config.chains), capacity=config.steps, block=config.chains)
-    chains.start(_start())
+    chains.start(first_law())
     start = chains.state().position
     trace = chains.advance(config.steps)
     kept = [start] + [trace.position[:, step - 1] for step in SHOWN[1:]]

@@ -7,6 +7,7 @@ discarded and the new ones join. The objective, its critics and optimisers live 
 A bootstrap learns what its chains have found; modes that no chain from X reaches stay unknown.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +92,7 @@ def bootstrap(
     first: AbstractKernel | None = None,
     config: BootstrapConfig | None = None,
     progress: bool | None = None,
+    spent: Callable[[], bool] = lambda: False,
 ) -> Bootstrapped:
     """Train `kernel` by `objective` on draws that chains make themselves.
 
@@ -102,6 +104,7 @@ def bootstrap(
             if None, which needs finite gradients.
         config: the schedule.
         progress: show progress bars; by default on a terminal.
+        spent: asked before every round but the first, which is not begun once it is true.
     """
     config = config or BootstrapConfig()
     key_local, key_rounds = jr.split(as_key(key))
@@ -115,6 +118,8 @@ def bootstrap(
     samples, memory, history, skipped, mover = None, None, [], 0, first
     outcome: Fit | None = None
     for number in range(config.rounds):
+        if number and spent():
+            break
         key_refresh, key_keep, key_fit = jr.split(jr.fold_in(key_rounds, number), 3)
         fresh, rate = refresh(mover, key_refresh, config, kernel.initial, progress)
         samples = merged(samples, fresh, key_keep, config.discard)

@@ -5,6 +5,8 @@ the chain's own, refreshed on a schedule with a discard ratio (`bootstrap.py`). 
 chains have found: use it to compare, not to search for modes.
 """
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import jax.random as jr
 from flowjax.distributions import StandardNormal
@@ -14,6 +16,7 @@ from involutive.architectures import paper_network
 from involutive.classical import random_walk
 from involutive.kernel import Kernel
 from involutive.training.bootstrap import BootstrapConfig, bootstrap
+from involutive.training.budget import Meter
 from involutive.training.learned import Learned
 from involutive.training.learner import Learner
 from involutive.training.local import gradients_useful
@@ -50,28 +53,35 @@ def learn_by_bootstrap(learner: Learner, config: BootstrapConfig, key: Key[Array
     gradients = gradients_useful(target, starts)
     step = 0.5 * jnp.std(starts, axis=0)
     first = None if gradients else random_walk(target, jnp.diag(step), learner.law)
+    config, meter = _limited(config, learner.meter), learner.meter
     made = bootstrap(
         kernel, Mgan(MganConfig.combined()), key=key_train, first=first, config=config,
-        progress=learner.progress,
+        progress=learner.progress, spent=lambda: not meter.allows(0),
     )  # fmt: skip
-    learner.meter.spend(_evaluations(config))
+    rounds = int(made.fit.history[-1]["round"]) + 1
+    meter.spend(rounds * _evaluations_a_round(config))
     last = made.fit.history[-1]
     trained = Trained(
         made.kernel, last.get("acceptance", 0.0), last.get("ess", 0.0), _named(made.fit.history)
     )
     points: Array = jnp.asarray(made.samples[-20_000:])
-    return learner.composed(
-        trained, points, config.rounds, key_finish, learner.law, gradients, (CHANCE,)
-    )
+    return learner.composed(trained, points, rounds, key_finish, learner.law, gradients, (CHANCE,))
+
+
+def _limited(config: BootstrapConfig, meter: Meter) -> BootstrapConfig:
+    """With a limit in seconds, as much of what is left for every round, looked at more often."""
+    if meter.seconds_left is None:
+        return config
+    seconds, chunk = meter.seconds_left / config.rounds, max(config.train.steps // 5, 1)
+    return replace(config, train=replace(config.train, seconds=seconds, chunk=chunk))
 
 
 def _named(history: list[dict[str, float]]) -> list[dict[str, object]]:
     return [{"stage": "bootstrap", **row} for row in history]
 
 
-def _evaluations(config: BootstrapConfig) -> int:
-    """Density evaluations of the refreshes and of the rollouts, a local move counted as one."""
+def _evaluations_a_round(config: BootstrapConfig) -> int:
+    """Density evaluations of a refresh and of the rollouts, a local move counted as one."""
     rollouts = MganConfig.combined()
     update = rollouts.batch * (rollouts.critic_steps + 1) * (rollouts.steps + rollouts.data_steps)
-    each = config.chains * (config.draws + config.burn_in) + config.train.steps * update
-    return config.rounds * each
+    return config.chains * (config.draws + config.burn_in) + config.train.steps * update
