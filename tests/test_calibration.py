@@ -88,7 +88,7 @@ def test_a_plain_kernel_is_calibrated(tmp_path):
     """A slice of the test above, through save, load and sample."""
     found = np.stack([calibrated_rank(i, tmp_path / "k.inv", plain) for i in range(40)])
     assert fairness(found) > LEVEL
-    assert fairness(np.minimum(found + 12, REFERENCE)) < LEVEL  # and a shift is seen
+    assert fairness(np.minimum(found + 16, REFERENCE)) < LEVEL  # and a shift is seen
 
 
 # ── Rows 6 and 19: a learned kernel ─────────────────────────────────────────────────────────────

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array
 
 from involutive import targets
+from involutive.auxiliary import drawn
 from involutive.bijections import mlp
 from involutive.classical import a_nice_mc, a_nice_network, hmc, random_walk
 from involutive.experiments.drawing import panels, style
@@ -89,7 +90,7 @@ def _as_involution(kernel: Kernel, start: Array, bits: Array) -> tuple[Array, Ar
         return state, (state.position, info.accepted)
 
     def off(x: Array, key: Array) -> Array:
-        z = jnp.concatenate([x, kernel.auxiliary.sample(key)])
+        z = jnp.concatenate([x, drawn(kernel.auxiliary, key)])
         return jnp.max(jnp.abs(kernel.involution(kernel.involution(z)[0])[0] - z))
 
     start_state, keys = jax.vmap(kernel.init)(start), jr.wrap_key_data(bits)
@@ -104,7 +105,7 @@ def _random_numbers(kernel: Kernel, bits: Array) -> tuple[Array, Array]:
 
     def one(key: Array) -> tuple[Array, Array]:
         key_auxiliary, key_accept = jr.split(key)
-        return kernel.auxiliary.sample(key_auxiliary), jr.exponential(key_accept)
+        return drawn(kernel.auxiliary, key_auxiliary), jr.exponential(key_accept)
 
     return jax.vmap(jax.vmap(one))(jr.wrap_key_data(bits))
 
