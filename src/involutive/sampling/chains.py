@@ -22,14 +22,13 @@ from jaxtyping import Array, Key
 from involutive.auxiliary import GaussianMixture
 from involutive.compiled import jit_often, jit_once
 from involutive.errors import InputError, check
-from involutive.kernel import AbstractKernel, State, evaluate
+from involutive.kernel import AbstractKernel, State
 from involutive.keys import split
-from involutive.targets import Target
+from involutive.program import factorises, program_of
 from involutive.threefry import unrolled
 
 BLOCK = 32  # chains a block; measured by `python -m involutive.bench.speed`
 GROUP = 16  # steps whose randomness is drawn at once
-LAPACK = ("cholesky", "lu[", "lu ", "eigh", "eig[", "svd", "geqrf", "householder_product", "schur")
 ATTEMPTS = 100  # draws from X before a chain without finite density is given up
 
 
@@ -117,16 +116,6 @@ def _advancer(kernel: AbstractKernel) -> Any:
     return _advance_learned if learned else _advance_network
 
 
-def uses_lapack(target: Target) -> bool:
-    """Whether the density factorises matrices.
-
-    Mapped over chains, such a call spreads its work over XLA's thread pool and waits there: two
-    at once, from two blocks, on a pool of two threads wait for each other for ever.
-    """
-    program = str(jax.make_jaxpr(lambda x: evaluate(target, x))(jnp.zeros(target.dim)))
-    return any(f" {name}" in program for name in LAPACK)
-
-
 @jit_once
 def _init(kernel: AbstractKernel, positions: Array) -> State:
     return jax.vmap(kernel.init)(positions)
@@ -174,7 +163,9 @@ class Chains:
         self._step_keys = [self._keys(step_key, row, i) for i, row in enumerate(padded)]
         self._kernels = {device: self._place(kernel.mover, device) for device in self.devices}
         self._advance = _advancer(kernel)
-        self._alone = uses_lapack(kernel.target)
+        # a factorisation mapped over chains spreads over XLA's thread pool and waits there: two at
+        # once, of two blocks, on a pool of two threads wait for each other for ever
+        self._alone = factorises(program_of(kernel.target))
         self.blocks: list[State] = []
         self.step = 0
 

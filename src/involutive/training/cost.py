@@ -4,15 +4,12 @@ Learning is deterministic given its key, so its sizes may depend on the density'
 how busy the machine is.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import Jaxpr
 
-from involutive.kernel import evaluate
+from involutive.program import FACTORISE, inside, program_of
 from involutive.targets import Target
 
 SEARCH_OPERATIONS = 20_000.0  # of one evaluation, up to which a search of the default size is quick
@@ -21,13 +18,12 @@ TRIPS = 100  # assumed of a loop that ends by a condition
 CALLBACK = 1e6  # assumed of a call back into Python
 DEAR = {"exp", "log", "log1p", "expm1", "tanh", "logistic", "sin", "cos", "pow", "erf", "lgamma",
         "digamma", "erf_inv", "sqrt", "rsqrt", "div", "atan2", "cbrt"}  # fmt: skip
-CUBIC = {"cholesky", "lu", "eigh", "householder_product", "triangular_solve", "svd", "qr", "geqrf"}
+CUBIC = FACTORISE | {"triangular_solve"}
 
 
 def operations(target: Target) -> float:
     """Arithmetic operations of one evaluation of the log density, from its program."""
-    program = jax.make_jaxpr(lambda x: evaluate(target, x))(jnp.zeros(target.dim))
-    return _count(program.jaxpr)
+    return _count(program_of(target))
 
 
 def affordable(operations: float, usual: float) -> float:
@@ -41,7 +37,7 @@ def _count(program: Jaxpr) -> float:
 
 def _equation(equation: Any) -> float:
     name, params = equation.primitive.name, equation.params
-    inner = [_count(part) for part in _inside(params)]
+    inner = [_count(part) for part in inside(params)]
     if name == "scan":
         return params["length"] * sum(inner)
     if name == "while":
@@ -67,13 +63,3 @@ def _work(name: str, params: Any, equation: Any) -> float:
     if name.startswith(("reduce", "cum", "arg", "sort")):
         return float(np.prod(first))
     return size * (10 if name in DEAR else 1)
-
-
-def _inside(params: Any) -> Iterator[Jaxpr]:
-    """The programs that an equation carries: of a loop's body, of branches, of a call."""
-    for value in params.values():
-        for part in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(part, ClosedJaxpr):
-                yield part.jaxpr
-            elif isinstance(part, Jaxpr):
-                yield part
