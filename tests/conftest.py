@@ -36,6 +36,26 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["XLA_FLAGS"] = " ".join(flags)
 
 
+# Of the deep suite, the tests of minutes: begun first, so that its workers end together.
+LONGEST = (
+    "test_a_killed_run_resumes", "test_eight_schools", "test_simulation_based_calibration",
+    "supports_every_claim", "runs_as_it_stands", "test_the_experiment_shows_what_it_claims",
+    "test_hierarchical", "free_labels", "test_supports", "test_gp_regression",
+    "from_a_million_starts", "test_ten_million_points", "test_learn.py", "test_assess.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the longest tests of the deep suite first, in that order."""
+    if "not deep" in config.option.markexpr:
+        return
+
+    def place(item: pytest.Item) -> int:
+        return next((i for i, name in enumerate(LONGEST) if name in item.nodeid), len(LONGEST))
+
+    items.sort(key=place)
+
+
 @pytest.fixture
 def getkey() -> Callable[[], PRNGKeyArray]:
     """A function that gives a fresh key at each call; the same keys in the same order every run."""

@@ -10,7 +10,6 @@ import pytest
 from flowjax.distributions import Normal, Uniform
 
 import involutive as inv
-from involutive.program import factorises, program_of
 from involutive.sampling.chains import Chains
 from involutive.sampling.run import parameter_hash
 from involutive.threefry import UNROLLED, unrolled
@@ -270,20 +269,3 @@ def test_written_out_bits_are_those_of_jax():
         assert jr.key_impl(unrolled(keys)) == UNROLLED
         assert same(jax.vmap(make)(unrolled(keys)), jax.vmap(make)(jr.split(jr.key(1), 3)))
     assert jr.key_impl(unrolled(jr.key(0, impl="rbg"))) == "rbg"
-
-
-def test_blocks_of_a_density_that_factorises_run_one_after_the_other():
-    """Batched LAPACK calls at once would wait for each other where cores are few."""
-
-    def log_density(x):
-        low = jnp.linalg.cholesky(jnp.eye(40) * (1 + jnp.exp(x[0])) + 0.1)
-        return -jnp.sum(jnp.log(jnp.diagonal(low))) - 0.5 * jnp.sum(x**2)
-
-    target = inv.Target(log_density, dim=1)
-    assert factorises(program_of(target))
-    assert not factorises(program_of(inv.targets.mog6()))
-    draws = inv.sample(
-        inv.random_walk(target, 1.0), key=0, num_chains=128, num_samples=20,
-        initial=np.zeros((128, 1)), progress=False,
-    )  # fmt: skip
-    assert np.isfinite(draws.positions).all()

@@ -1,22 +1,20 @@
-"""A density as the program JAX makes of it: which operations it holds."""
+"""A function of one point as the program JAX makes of it: which operations it holds."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from involutive.kernel import evaluate
-from involutive.targets import Target
-
-# LAPACK's factorisations, under JAX's names
-FACTORISE = {"cholesky", "lu", "eigh", "eig", "svd", "qr", "geqrf", "householder_product", "schur"}
+# what LAPACK and BLAS do to matrices, under JAX's names
+FACTORISE = {"cholesky", "lu", "eigh", "eig", "svd", "qr", "geqrf", "geqp3", "householder_product",
+             "schur", "triangular_solve", "tridiagonal_solve"}  # fmt: skip
 
 
-def program_of(target: Target) -> Jaxpr:
-    """The program of one evaluation of the log density."""
-    return jax.make_jaxpr(lambda x: evaluate(target, x))(jnp.zeros(target.dim)).jaxpr
+def program_of(function: Callable, *shape: int) -> Jaxpr:
+    """The program of a function of one float array of that shape."""
+    return jax.make_jaxpr(function)(jnp.zeros(shape)).jaxpr
 
 
 def inside(params: Any) -> Iterator[Jaxpr]:
@@ -29,9 +27,12 @@ def inside(params: Any) -> Iterator[Jaxpr]:
                 yield part
 
 
-def factorises(program: Jaxpr) -> bool:
-    """Whether a program, or one that it carries, factorises a matrix."""
-    return any(
-        equation.primitive.name in FACTORISE or any(map(factorises, inside(equation.params)))
-        for equation in program.eqns
-    )
+def factorises_many(program: Jaxpr) -> bool:
+    """Whether a program, or one that it carries, factorises several matrices in one operation."""
+    return any(map(_of_many, program.eqns))
+
+
+def _of_many(equation: Any) -> bool:
+    if equation.primitive.name in FACTORISE and len(equation.invars[0].aval.shape) > 2:
+        return True
+    return any(map(factorises_many, inside(equation.params)))

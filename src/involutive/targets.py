@@ -17,6 +17,7 @@ from jax.scipy.special import erf, logsumexp
 from jaxtyping import Array, Float, Int, Key
 
 from involutive.errors import InputError, check, check_count
+from involutive.one_by_one import one_by_one
 
 Vector = Float[Array, " dim"]
 LogDensity = Callable[[Any], Any]
@@ -92,6 +93,7 @@ class Target(eqx.Module):
         self.sample, self.modes, self.extent = sample, modes, extent
         self.labels = Labels(dims, coords) if dims or coords else UNNAMED
         _check_density(self.log_density, self.dim)
+        self.log_density = one_by_one(self.log_density, self.dim)
 
     def flatten(self, position: Any) -> Vector:
         """Return a position, flat or shaped as `like`, as one float vector."""

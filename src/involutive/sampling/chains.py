@@ -24,7 +24,7 @@ from involutive.compiled import jit_often, jit_once
 from involutive.errors import InputError, check
 from involutive.kernel import AbstractKernel, State
 from involutive.keys import split
-from involutive.program import factorises, program_of
+from involutive.program import factorises_many, program_of
 from involutive.threefry import unrolled
 
 BLOCK = 32  # chains a block; measured by `python -m involutive.bench.speed`
@@ -163,9 +163,9 @@ class Chains:
         self._step_keys = [self._keys(step_key, row, i) for i, row in enumerate(padded)]
         self._kernels = {device: self._place(kernel.mover, device) for device in self.devices}
         self._advance = _advancer(kernel)
-        # a factorisation mapped over chains spreads over XLA's thread pool and waits there: two at
-        # once, of two blocks, on a pool of two threads wait for each other for ever
-        self._alone = factorises(program_of(kernel.target))
+        # what `one_by_one` cannot take apart: a density that itself factorises many matrices
+        target = kernel.target
+        self._alone = factorises_many(program_of(target.log_density, target.dim))
         self.blocks: list[State] = []
         self.step = 0
 

@@ -18,12 +18,11 @@ TRIPS = 100  # assumed of a loop that ends by a condition
 CALLBACK = 1e6  # assumed of a call back into Python
 DEAR = {"exp", "log", "log1p", "expm1", "tanh", "logistic", "sin", "cos", "pow", "erf", "lgamma",
         "digamma", "erf_inv", "sqrt", "rsqrt", "div", "atan2", "cbrt"}  # fmt: skip
-CUBIC = FACTORISE | {"triangular_solve"}
 
 
 def operations(target: Target) -> float:
     """Arithmetic operations of one evaluation of the log density, from its program."""
-    return _count(program_of(target))
+    return _count(program_of(target.log_density, target.dim))
 
 
 def affordable(operations: float, usual: float) -> float:
@@ -58,7 +57,7 @@ def _work(name: str, params: Any, equation: Any) -> float:
     if name == "dot_general":
         (contracted, _), _ = params["dimension_numbers"]
         return 2 * size * float(np.prod([first[axis] for axis in contracted]))
-    if name in CUBIC:
+    if name in FACTORISE:
         return size * float(first[-1] if first else 1)
     if name.startswith(("reduce", "cum", "arg", "sort")):
         return float(np.prod(first))

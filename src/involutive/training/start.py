@@ -83,30 +83,27 @@ def climb(target: Target, points: Points, key: Key[Array, ""]) -> Points:
 
 def climb_evaluations(count: int, screened: int, dim: int) -> int:
     """Density evaluations (a gradient counted as three) that `promising` and `climb` make."""
-    return 4 * SCREEN_STEPS * screened + count * (
-        4 * CLIMB_STEPS + 3 * dim + SPREAD_STEPS * (3 * LEAPS + 4)
+    return 3 * (SCREEN_STEPS + 1) * screened + count * (
+        3 * (CLIMB_STEPS + 1) + 3 * dim + SPREAD_STEPS * (3 * LEAPS + 4)
     )
-
-
-def _slope(target: Target, x: Array) -> Array:
-    slope = jax.grad(lambda y: evaluate(target, y))(x)
-    return jnp.where(jnp.isfinite(slope), slope, 0.0)
 
 
 def _ascend(target: Target, x: Array, steps: int) -> tuple[Array, Array]:
     """The highest point on the way up from x, and its log density."""
     optimiser: Any = optax.rprop(0.1, min_step_size=1e-9, max_step_size=1e3)
+    value_and_slope = jax.value_and_grad(lambda y: evaluate(target, y))
 
     def up(_: Any, carry: Any) -> Any:
         x, memory, best, height = carry
-        updates, memory = optimiser.update(-_slope(target, x), memory, x)
-        x = x + jnp.asarray(updates)
-        value = evaluate(target, x)
+        value, slope = value_and_slope(x)
         higher = value > height
-        return x, memory, jnp.where(higher, x, best), jnp.where(higher, value, height)
+        best, height = jnp.where(higher, x, best), jnp.where(higher, value, height)
+        downhill = -jnp.where(jnp.isfinite(slope), slope, 0.0)
+        updates, memory = optimiser.update(downhill, memory, x)
+        return x + jnp.asarray(updates), memory, best, height
 
-    start = (x, optimiser.init(x), x, evaluate(target, x))
-    return jax.lax.fori_loop(0, steps, up, start)[2:]
+    start = (x, optimiser.init(x), x, jnp.full((), -jnp.inf, x.dtype))
+    return jax.lax.fori_loop(0, steps + 1, up, start)[2:]
 
 
 def _local_factor(target: Target, x: Array) -> Array:
