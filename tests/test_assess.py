@@ -162,6 +162,7 @@ def test_goes_to_zero_for_an_independent_sampler():
     assert abs(bounds[1].bound) < 0.02 + 3 * bounds[1].errors[0]
 
 
+@pytest.mark.deep
 def test_stays_large_for_a_sampler_stuck_in_a_mode():
     one = mixture_law([1.0], MEANS[:1], 0.4)
     kernel = inv.hmc(inv.targets.mog2(), 0.2, 5, initial=one)
@@ -187,6 +188,7 @@ def test_a_long_run_that_has_not_converged_is_refused():
         inv.assess(kernel, steps=2, runs=4, starts=128, key=0)
 
 
+@pytest.mark.deep
 def test_a_cycle_is_run_backwards_in_the_other_order():
     target, law = inv.targets.gaussian(1), Normal(jnp.array([0.5]), jnp.array([0.8]))
     walk, flow = inv.random_walk(target, 1.0, initial=law), inv.hmc(target, 0.4, 3)

@@ -65,7 +65,7 @@ def run(page):
 WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
-SLOW = ("models", "compose")  # other libraries to import, and many kernels to compile
+SLOW = ("models", "compose", "assess")  # other libraries to import, and many kernels to compile
 
 
 def fast(page):

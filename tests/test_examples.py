@@ -102,6 +102,7 @@ def test_supports_reference_agrees_with_its_model(plain):
     )
 
 
+@pytest.mark.deep
 def test_eight_schools_reference_agrees_with_its_model(plain):
     module = example("eight_schools")
     rows = {

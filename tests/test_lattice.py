@@ -63,7 +63,13 @@ def test_every_point_returns(name, x64):
         assert exact == BATCH and outside == 0
 
 
-@pytest.mark.parametrize("x64", [False, True], ids=["float32", "float64"])
+precisions = pytest.mark.parametrize(
+    "x64",
+    [pytest.param(False, id="float32"), pytest.param(True, id="float64", marks=pytest.mark.deep)],
+)
+
+
+@precisions
 def test_the_papers_network_returns_also_between_two_calls(x64, getkey):
     """100 000 points, through one compiled map called twice, as two steps of a chain call it."""
     with jax.enable_x64(x64):
@@ -89,7 +95,7 @@ def test_ten_million_points_return(name, x64, record):
         assert exact == count and outside == 0
 
 
-@pytest.mark.parametrize("x64", [False, True], ids=["float32", "float64"])
+@precisions
 def test_hostile_weights_return_or_are_rejected(x64):
     """Weights six times too large send points to 10^7: beyond float32's range, not float64's."""
     with jax.enable_x64(x64):

@@ -75,7 +75,21 @@ def relative(a: Array, b: Array) -> float:
     return float(jnp.max(jnp.abs(a - b) / (1 + jnp.max(jnp.abs(b), axis=-1, keepdims=True))))
 
 
-table = pytest.mark.parametrize("name", ALL)
+# these take longest to compile, and simpler ones of their kind stay in the fast suite
+DEEP = {"lattice-nested", "lattice-paper", "lattice-swap-network", "hostile-paper", "paper-scaled",
+        "conjugate-spline"}  # fmt: skip
+
+
+def names(table, prefix=""):
+    """A table's names, for `parametrize`."""
+    return [
+        pytest.param(name, marks=pytest.mark.deep if prefix + name in DEEP else ())
+        for name in table
+    ]
+
+
+# all laws of one involution in turn: it is compiled once
+table = pytest.mark.parametrize("name", names(ALL), scope="module")
 
 
 @table
@@ -85,7 +99,7 @@ def test_undoes_itself(name):
     assert relative(seen.back, z) <= 1e-9
 
 
-@pytest.mark.parametrize("name", LATTICE)
+@pytest.mark.parametrize("name", names(LATTICE, "lattice-"), scope="module")
 def test_undoes_itself_bit_for_bit_on_the_lattice(name):
     _, z, seen = examined(f"lattice-{name}")
     assert bool(jnp.all(seen.back == z)) and bool(jnp.all(seen.log_det == 0))
@@ -121,7 +135,7 @@ BENDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", INVOLUTIONS)
+@pytest.mark.parametrize("name", names(INVOLUTIONS), scope="module")
 def test_volume_preservation_is_known_where_it_holds(name):
     f, _, seen = examined(name)
     assert f.volume_preserving == (name not in BENDS)

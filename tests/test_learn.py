@@ -158,6 +158,7 @@ def test_without_a_limit_nothing_is_cut_short(clock):
     assert meter.allows_round(1e12) and not meter.past(SEARCH) and meter.seconds_left is None
 
 
+@pytest.mark.deep
 def test_the_shortest_budget_still_gives_a_kernel():
     kernel = learn(
         inv.targets.gaussian(2), key=0, recipe=SHORT, effort=SMALL, budget=0.1, progress=False

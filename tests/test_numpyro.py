@@ -210,6 +210,7 @@ def test_chain_methods_agree_and_extra_fields_are_collected():
     np.testing.assert_allclose(offset, offset[0, 0])
 
 
+@pytest.mark.deep
 def test_summary_and_arviz_work(capsys):
     mcmc = run(
         schools,
@@ -237,6 +238,7 @@ def test_sampling_goes_on_from_a_post_warmup_state():
     np.testing.assert_allclose(last.z["mu"], first[:, -1])
 
 
+@pytest.mark.deep
 def test_learns_once_a_data_set():
     learned = []
 
