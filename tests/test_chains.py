@@ -269,3 +269,15 @@ def test_written_out_bits_are_those_of_jax():
         assert jr.key_impl(unrolled(keys)) == UNROLLED
         assert same(jax.vmap(make)(unrolled(keys)), jax.vmap(make)(jr.split(jr.key(1), 3)))
     assert jr.key_impl(unrolled(jr.key(0, impl="rbg"))) == "rbg"
+
+
+def test_what_was_compiled_ahead_is_what_runs(caplog):
+    """`learn` compiles its chains beside the search; a second compilation would undo that."""
+    kernel = inv.random_walk(inv.targets.gaussian(3), 0.7)
+    chains = Chains(kernel, jr.key(0), range(3), capacity=8)
+    with jax.log_compiles(), caplog.at_level("DEBUG"):
+        chains.lower().compile()
+        chains.start(np.zeros((3, 3)))
+        chains.advance(5)
+    compiled = [r for r in caplog.records if "XLA compilation of jit(_advance)" in r.getMessage()]
+    assert len(compiled) == 1

@@ -122,12 +122,12 @@ def _init(kernel: AbstractKernel, positions: Array) -> State:
 
 
 @jit_once
-def _draw(law: AbstractDistribution, keys: Key[Array, " block"], attempt: Array) -> Array:
+def law_draws(law: AbstractDistribution, keys: Key[Array, " block"], attempt: Array) -> Array:
     return jax.vmap(lambda key: law.sample(jr.fold_in(key, attempt)))(keys)
 
 
 @jit_once
-def _fold_all(root: Key[Array, ""], numbers: Array) -> Key[Array, " block"]:
+def fold_all(root: Key[Array, ""], numbers: Array) -> Key[Array, " block"]:
     return jax.vmap(jr.fold_in, (None, 0))(root, numbers)
 
 
@@ -201,6 +201,14 @@ class Chains:
             *[trace for _, trace in results],
         )
 
+    def lower(self) -> Any:
+        """The program of `advance`, traced and not compiled yet."""
+        positions = jnp.zeros((self.block, self.kernel.target.dim))
+        return self._advance.lower(
+            self._kernel(0), State(positions, positions[:, 0]), self._step_keys[0],
+            jnp.asarray(0), jnp.asarray(1), self.capacity, self.thin,
+        )  # fmt: skip
+
     def state(self) -> State:
         """The chains' current state on the host, `(chains, …)`."""
         gathered = jax.tree.map(
@@ -224,7 +232,7 @@ class Chains:
         return eqx.combine(jax.device_put(arrays, device), static)
 
     def _keys(self, root: Key[Array, ""], row: np.ndarray, i: int) -> Array:
-        return self._place(_fold_all(root, jnp.asarray(row)), self.devices[i % len(self.devices)])
+        return self._place(fold_all(root, jnp.asarray(row)), self.devices[i % len(self.devices)])
 
     def _rows(self, values: Any) -> list[Array]:
         values = np.asarray(values)
@@ -247,12 +255,12 @@ class Chains:
 
     def _start_block(self, law: AbstractDistribution, i: int) -> State:
         keys, kernel = self._start_keys[i], self._kernel(i)
-        state = _init(kernel, _draw(law, keys, jnp.asarray(0)))
+        state = _init(kernel, law_draws(law, keys, jnp.asarray(0)))
         for attempt in range(1, ATTEMPTS):
             bad = ~np.isfinite(np.asarray(state.log_density))
             if not bad.any():
                 break
-            fresh = _init(kernel, _draw(law, keys, jnp.asarray(attempt)))
+            fresh = _init(kernel, law_draws(law, keys, jnp.asarray(attempt)))
             state = State(
                 jnp.where(bad[:, None], fresh.position, state.position),
                 jnp.where(bad, fresh.log_density, state.log_density),

@@ -19,7 +19,7 @@ from involutive.training.recipe import Trained
 
 
 @jit_once
-def _latent_points(kernel: Kernel, key: Array) -> Array:
+def latent_points(kernel: Kernel, key: Array) -> Array:
     key_x, key_y = jr.split(key)
     block = kernel.involution
     assert isinstance(block, FunctionBlock) and kernel.initial is not None
@@ -29,7 +29,7 @@ def _latent_points(kernel: Kernel, key: Array) -> Array:
 
 def _around(kernel: Kernel, law: GaussianMixture, key: Key[Array, ""]) -> GaussianMixture:
     """A normal, in the auxiliary space, that covers where X and the proposal lie."""
-    points = np.asarray(_latent_points(kernel, key))
+    points = np.asarray(latent_points(kernel, key))
     points = np.where(np.isfinite(points), points, 0.0)
     centre = np.median(points, axis=0)
     spread = np.median(np.abs(points - centre), axis=0)
@@ -52,8 +52,13 @@ def covered(kernel: Kernel, key: Key[Array, ""], tails: float | None = None) -> 
     if not isinstance(law, GaussianMixture):
         return kernel
     wide = None if kernel.initial is None else _around(kernel, law, key)
+    return with_cover(kernel, wide, tails)
+
+
+def with_cover(kernel: Kernel, wide: GaussianMixture | None, tails: float | None = None) -> Kernel:
+    """The kernel with a wide component and a share of tails in its auxiliary law."""
     share = None if tails is None else jnp.asarray(tails)  # one compilation serves every share
-    return eqx.tree_at(lambda k: k.auxiliary, kernel, _with_tails(law, share, wide))
+    return eqx.tree_at(lambda k: k.auxiliary, kernel, _with_tails(kernel.auxiliary, share, wide))
 
 
 @jit_once

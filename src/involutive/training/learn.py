@@ -115,13 +115,16 @@ def learn(
         return learner.finish(learner.train(rows, key_rounds, None), rows, 0, key_finish)
     saved = None if checkpoint is None else SavedRounds(checkpoint, learner, root, resume)
     at = saved.read() if saved else None
-    if at is None:
-        at = learner.first_round(learner.find(key_find, initial), key_rounds)
-    while learner.more(at):
-        if saved:
-            saved.write(at)
-        at = learner.next_round(at)
-    return learner.finish(learner.polish(at, key_polish), at.draws, at.number, key_finish)
+    try:
+        if at is None:
+            at = learner.first_round(learner.find(key_find, initial), key_rounds)
+        while learner.more(at):
+            if saved:
+                saved.write(at)
+            at = learner.next_round(at)
+        return learner.finish(learner.polish(at, key_polish), at.draws, at.number, key_finish)
+    finally:
+        learner.ahead.close()
 
 
 def initial_law(initial: Any, dim: int) -> AbstractDistribution:

@@ -1,7 +1,7 @@
 """The stages of learning: find, train, let chains repair the weights, compose, measure."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from involutive.keys import generator, split
 from involutive.sampling.progress import Progress
 from involutive.sampling.share import batches_over, gathered
 from involutive.targets import Target
-from involutive.training.ahead import Ahead, training_ahead
+from involutive.training.ahead import Ahead, rounds_ahead, training_ahead
 from involutive.training.budget import CLIMBED, SEARCH, Meter
 from involutive.training.coverage import best_covered, covered, pruned
 from involutive.training.figures import independence_figures
@@ -96,6 +96,7 @@ class Learner:
     recipe: Recipe
     progress: bool | None
     devices: list[Any] | None = None
+    ahead: Ahead = field(default_factory=Ahead)
 
     def find(self, key: Key[Array, ""], initial: Any) -> np.ndarray:
         """Points that cover the density: climbed from X, annealed from X, and the user's own."""
@@ -111,7 +112,7 @@ class Learner:
             "a law or points inside the support",
         )
         gradients = gradients_useful(self.target, jnp.asarray(starts))
-        ahead = self._ahead(key_start)
+        self._compile_ahead(key_start, gradients and self.target.dim > FEW)
         found = []
         with Progress("finding modes", 2, self.progress) as bar:
             if gradients:
@@ -131,17 +132,17 @@ class Learner:
             bar.update(2, evaluations=self.meter.evaluations)
         if initial is not None and not isinstance(initial, AbstractDistribution):
             found.append(np.asarray(initial, dtype=found[0].dtype))
-        ahead.wait()
+        self.ahead.wait(1)
         pool = np.concatenate(found)
         values = np.asarray(log_densities(self.target, jnp.asarray(pool)))
         return pool[np.isfinite(pool).all(axis=1) & np.isfinite(values)]
 
-    def _ahead(self, key: Key[Array, ""]) -> Ahead:
-        """Let the first training compile during the search, where it is the usual one."""
+    def _compile_ahead(self, key: Key[Array, ""], gradients: bool) -> None:
+        """Let the first training and the rounds compile beside the search, where they are usual."""
         alone = self.devices is None or len(self.devices) < 2
-        if not alone or os.cpu_count() == 1:
-            return Ahead()
-        return training_ahead(self.target, self.law, self.recipe, key)
+        if alone and os.cpu_count() != 1:
+            kernel = training_ahead(self.ahead, self.target, self.law, self.recipe, key)
+            rounds_ahead(self.ahead, kernel, key, gradients)
 
     def _climb(self, search: np.ndarray, key: Key[Array, ""]) -> np.ndarray:
         """Climb from points of X, from around it, and from where a wider search stood highest.
@@ -197,6 +198,7 @@ class Learner:
         """Let chains repair the weights, train briefly, and see whether anything changed."""
         key_local, key_cover, key_chains, key_seen, key_train, key = split(at.key, 6)
         began = self.meter.seconds
+        self.ahead.wait(2)
         points = jnp.asarray(at.draws)
         gradients = self.target.dim > FEW and gradients_useful(self.target, points)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
@@ -255,6 +257,7 @@ class Learner:
         """Compose with a local move; measure on chains started apart; say what was reached."""
         key_cover, key_rest = split(key, 2)
         self.meter.kept_back = 0.0
+        self.ahead.wait(2)
         points = jnp.asarray(draws[-20_000:])
         trained = pruned(trained)
         # without the wide cover below: no chain should start far out

@@ -54,8 +54,12 @@ def within_mode_factor(
     points = jnp.asarray(np.asarray(points)[rows])
     g = whitening(points)
     white = transform_all(g, points)
-    mixture = fit_mixture(white, max(Recipe().ladder(points.shape[1])[0], 8), key)
-    return _pooled_factor(g, mixture)
+    return _pooled_factor(g, fit_mixture(white, factor_components(points.shape[1]), key))
+
+
+def factor_components(dim: int) -> int:
+    """Components of the mixture whose pooled covariance is that within modes."""
+    return max(Recipe().ladder(dim)[0], 8)
 
 
 @jit_once
@@ -76,15 +80,22 @@ def local_move(
     key_factor, key_pick, key_tune = split(key, 3)
     factor = within_mode_factor(points, key_factor)
     starts = jnp.asarray(np.asarray(points)[generator(key_pick).integers(0, len(points), POINTS)])
-    if not gradients:
-        kernel = random_walk(target, 2.38 / np.sqrt(target.dim) * factor, initial)
-        return _tuned(kernel, starts, key_tune, 0.3)
-    step = 0.9 / target.dim**0.25
-    kernel = _tuned(hmc(target, step, 4, factor, initial), starts, key_tune, 0.8)
-    assert isinstance(kernel.involution, Leapfrog)
+    kernel, goal = untuned(target, factor, gradients, initial)
+    kernel = tuned(kernel, starts, key_tune, goal)
+    if not isinstance(kernel.involution, Leapfrog):
+        return kernel
     # a quarter of the period of a unit Gaussian
     count = int(np.clip(np.ceil(1.5 / float(kernel.involution.step_size)), 2, 24))
     return hmc(target, kernel.involution.step_size, count, factor, initial)
+
+
+def untuned(
+    target: Target, factor: Array, gradients: bool, initial: AbstractDistribution | None
+) -> tuple[Kernel, float]:
+    """A local move of about the right size, and the acceptance to tune it to."""
+    if gradients:
+        return hmc(target, 0.9 / target.dim**0.25, 4, factor, initial), 0.8
+    return random_walk(target, 2.38 / np.sqrt(target.dim) * factor, initial), 0.3
 
 
 def _moves(kernel: Kernel, positions: Array, key: Array) -> tuple[Array, Array]:
@@ -104,7 +115,7 @@ def _size(kernel: Kernel) -> Any:
 
 
 @jit_once
-def _tuned(kernel: Kernel, positions: Array, key: Key[Array, ""], goal: float) -> Kernel:
+def tuned(kernel: Kernel, positions: Array, key: Key[Array, ""], goal: float) -> Kernel:
     """Scale the step by `exp(gain·(acceptance - goal))`, with a falling gain."""
     assert isinstance(kernel.involution, RandomWalk | Leapfrog)
 

@@ -30,8 +30,9 @@ def run_chains(
     Returns the trace, arrays of `(chains, steps, …)`.
     """
     count = len(states) if isinstance(states, np.ndarray) else PILOT_CHAINS
-    most = min(steps, CHUNK)  # as `sample` has it, which then compiles nothing anew
-    chains = Chains(kernel, key, range(count), capacity=most, devices=devices)
+    most = min(steps, CHUNK)
+    # as `sample` has it, which then compiles nothing anew
+    chains = Chains(kernel, key, range(count), capacity=CHUNK, devices=devices)
     chains.start(states)
     parts, done = [], 0
     while done < steps and not (least and done >= least and meter.past(1.0)):
