@@ -34,6 +34,9 @@ def _evidence(size=5):
     return Evidence(inputs, jnp.sin(inputs))
 
 
+DATA = _evidence()
+
+
 def _each(function):
     """Values, slopes and curvatures, of one point and of many, compiled and not."""
     hessian = jax.hessian(function)
@@ -45,11 +48,14 @@ def _each(function):
         jax.jit(jax.vmap(hessian))(POINTS),
         jax.vmap(jax.jacrev(jax.grad(function)))(POINTS),
         jax.grad(lambda points: jnp.sum(jax.vmap(function)(points) ** 2))(POINTS),
+        jax.vmap(lambda x: jax.lax.cond(x[0] > 0, lambda y: function(y), lambda y: y[0], x))(
+            POINTS
+        ),
     ]
 
 
-def test_it_is_the_same_function_with_the_same_derivatives():
-    plain = _evidence()
+@pytest.mark.parametrize("plain", [_evidence(), lambda x: DATA(x)], ids=["module", "closure"])
+def test_it_is_the_same_function_with_the_same_derivatives(plain):
     for mine, theirs in zip(_each(OneByOne(plain)), _each(plain), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=1e-12)
 
@@ -62,11 +68,35 @@ def test_it_is_differentiated_in_its_own_arrays_too():
     np.testing.assert_allclose(mine.outputs, theirs.outputs, rtol=1e-10)
 
 
+def test_it_may_close_over_what_is_mapped_or_differentiated():
+    def at(scale, wrap):
+        return wrap(lambda x: scale * DATA(x))(POINTS[0])
+
+    for change in (jax.vmap, lambda f: jax.vmap(jax.grad(f))):
+        mine, theirs = (change(lambda s, w=w: at(s, w))(POINTS[0]) for w in (OneByOne, lambda f: f))
+        np.testing.assert_allclose(mine, theirs, rtol=1e-10)
+
+
+def test_a_value_of_another_precision_keeps_it():
+    target = inv.Target(lambda x: DATA(x).astype(jnp.float32), dim=2)
+    assert isinstance(target.log_density, OneByOne)
+    assert jax.jvp(target.log_density, (POINTS[0],), (POINTS[1],))[1].dtype == jnp.float32
+    assert jax.grad(target.log_density)(POINTS[0]).dtype == POINTS.dtype
+
+
 def test_mapped_it_factorises_one_matrix_at_a_time():
     slopes = jax.vmap(jax.value_and_grad(_evidence()))
     assert factorises_many(program_of(slopes, 3, 2))
     slopes = jax.vmap(jax.value_and_grad(inv.Target(_evidence(), dim=2).log_density))
     assert not factorises_many(program_of(slopes, 3, 2))
+
+
+def test_a_banded_system_counts_too():
+    def log_density(x):
+        side = jnp.full(4, 0.1)
+        return jnp.sum(jax.lax.linalg.tridiagonal_solve(side, 1 + x**2, side, x[:, None]))
+
+    assert isinstance(inv.Target(log_density, dim=4).log_density, OneByOne)
 
 
 @pytest.mark.parametrize("target", [inv.targets.mog6(), inv.targets.correlated_gaussian(5)])

@@ -12,19 +12,29 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array, Float, Inexact
 
 from involutive.program import factorises_many, program_of
 
 
 class OneByOne(eqx.Module):
-    """`function`, evaluated at one point after the other under `jax.vmap`."""
+    """`function`, evaluated at one point after the other under `jax.vmap`.
+
+    Its derivative in x is taken in reverse mode, whichever is asked for.
+    """
 
     function: Callable
 
     def __call__(self, x: Float[Array, " dim"]) -> Inexact[Array, ""]:
-        arrays, static = eqx.partition(self.function, eqx.is_array)
-        return _alone(lambda parts, y: eqx.combine(parts, static)(y))(arrays, x)
+        # the arrays that it holds or closes over become arguments: a map may reach them too
+        program = jax.make_jaxpr(self.function)(x)
+        held = [jnp.asarray(part) for part in program.consts]
+
+        def function(parts: list[Array], y: Array) -> Array:
+            return jaxpr_as_fun(ClosedJaxpr(program.jaxpr, parts))(y)[0]
+
+        return _alone(function)(held, x)
 
 
 def one_by_one(function: Callable, dim: int) -> Callable:
@@ -61,7 +71,7 @@ def _alone(function: Callable) -> Callable:
         slope = _alone(lambda parts, x: (function(parts, x), jax.jacrev(function, 1)(parts, x)))
         values, slopes = slope(*primals)
         along = _filled(tangents[1])
-        return values, jax.tree.map(lambda rows: rows @ along, slopes)
+        return values, jax.tree.map(lambda v, s: (s @ along).astype(v.dtype), values, slopes)
 
     differentiable.defjvp(derivative, symbolic_zeros=True)
     return differentiable

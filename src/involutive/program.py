@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-# what LAPACK and BLAS do to matrices, under JAX's names
-FACTORISE = {"cholesky", "lu", "eigh", "eig", "svd", "qr", "geqrf", "geqp3", "householder_product",
-             "schur", "triangular_solve", "tridiagonal_solve"}  # fmt: skip
+# what LAPACK and BLAS do to matrices, under JAX's names, with the axes of their first operand
+FACTORISE = dict.fromkeys(
+    ("cholesky", "cholesky_update", "lu", "eigh", "eig", "svd", "qr", "geqrf", "geqp3", "ormqr",
+     "householder_product", "schur", "hessenberg", "tridiagonal", "triangular_solve"), 2,
+) | {"tridiagonal_solve": 1}  # fmt: skip
 
 
 def program_of(function: Callable, *shape: int) -> Jaxpr:
@@ -33,6 +35,7 @@ def factorises_many(program: Jaxpr) -> bool:
 
 
 def _of_many(equation: Any) -> bool:
-    if equation.primitive.name in FACTORISE and len(equation.invars[0].aval.shape) > 2:
+    axes = FACTORISE.get(equation.primitive.name)
+    if axes is not None and len(equation.invars[0].aval.shape) > axes:
         return True
     return any(map(factorises_many, inside(equation.params)))
