@@ -3,7 +3,7 @@
 Mapped over chains, a factorisation becomes one LAPACK call for many matrices, which spreads over
 XLA's thread pool and waits there. Two at once, of two blocks of chains or of two parts of one
 program, wait for each other for ever on a pool of two threads. One matrix at a time is factorised
-where it is asked for, which is as fast, and leaves the cores to the blocks.
+where it is asked for, and leaves the cores to the blocks.
 """
 
 from collections.abc import Callable
@@ -65,8 +65,7 @@ def _alone(function: Callable) -> Callable:
         return value(parts, x)
 
     def derivative(primals: Any, tangents: Any) -> tuple[Any, Any]:
-        zero = jax.custom_derivatives.SymbolicZero
-        if any(type(t) is not zero for t in jax.tree.leaves(tangents[0], is_leaf=_is_zero)):
+        if not all(map(_is_zero, jax.tree.leaves(tangents[0], is_leaf=_is_zero))):
             return jax.jvp(function, primals, jax.tree.map(_filled, tangents, is_leaf=_is_zero))
         slope = _alone(lambda parts, x: (function(parts, x), jax.jacrev(function, 1)(parts, x)))
         values, slopes = slope(*primals)

@@ -57,6 +57,7 @@ def first_law() -> Normal:
 def train(
     name: str, objective: AbstractObjective, config: Any, samples: Array, key: Key[Array, ""]
 ) -> Fit:
+    """Train a member on exact draws of mog6."""
     key_network, key_fit = jr.split(key)
     target = mog6()
     if name == FIRST:

@@ -25,6 +25,8 @@ from involutive.training.likelihood import LogVariance, proposal_law
 from involutive.training.recipe import Recipe
 from involutive.training.whitening import whitening
 
+TRAINING, ROUNDS = 1, 2  # the stages
+
 
 class Ahead:
     """Programs that are being compiled in the background, one after the other, in stages."""
@@ -44,9 +46,9 @@ class Ahead:
         """Import a module."""
         self._stages[-1].append(self._pool.submit(import_module, module))
 
-    def wait(self, stages: int) -> None:
-        """Wait for the first so many stages; what failed will fail again where it is called."""
-        wait([future for stage in self._stages[:stages] for future in stage])
+    def wait(self, last: int) -> None:
+        """Wait for the stages up to `last`; what failed will fail again where it is called."""
+        wait([future for stage in self._stages[:last] for future in stage])
 
     def close(self) -> None:
         """Begin nothing more."""

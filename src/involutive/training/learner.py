@@ -15,7 +15,7 @@ from involutive.keys import generator, split
 from involutive.sampling.progress import Progress
 from involutive.sampling.share import batches_over, gathered
 from involutive.targets import Target
-from involutive.training.ahead import Ahead, rounds_ahead, training_ahead
+from involutive.training.ahead import ROUNDS, TRAINING, Ahead, rounds_ahead, training_ahead
 from involutive.training.budget import CLIMBED, SEARCH, Meter
 from involutive.training.coverage import best_covered, covered, pruned
 from involutive.training.figures import independence_figures
@@ -132,7 +132,7 @@ class Learner:
             bar.update(2, evaluations=self.meter.evaluations)
         if initial is not None and not isinstance(initial, AbstractDistribution):
             found.append(np.asarray(initial, dtype=found[0].dtype))
-        self.ahead.wait(1)
+        self.ahead.wait(TRAINING)
         pool = np.concatenate(found)
         values = np.asarray(log_densities(self.target, jnp.asarray(pool)))
         return pool[np.isfinite(pool).all(axis=1) & np.isfinite(values)]
@@ -198,7 +198,7 @@ class Learner:
         """Let chains repair the weights, train briefly, and see whether anything changed."""
         key_local, key_cover, key_chains, key_seen, key_train, key = split(at.key, 6)
         began = self.meter.seconds
-        self.ahead.wait(2)
+        self.ahead.wait(ROUNDS)
         points = jnp.asarray(at.draws)
         gradients = self.target.dim > FEW and gradients_useful(self.target, points)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
@@ -257,7 +257,7 @@ class Learner:
         """Compose with a local move; measure on chains started apart; say what was reached."""
         key_cover, key_rest = split(key, 2)
         self.meter.kept_back = 0.0
-        self.ahead.wait(2)
+        self.ahead.wait(ROUNDS)
         points = jnp.asarray(draws[-20_000:])
         trained = pruned(trained)
         # without the wide cover below: no chain should start far out
