@@ -3,7 +3,8 @@
 An experiment is one module of this package with
 
     Config            a frozen dataclass with a `seed`; `Config.quick()` takes seconds
-    run(config)       -> {name: array, number or text}, everything the rest needs
+    run(config)       -> {name: array, number or text}, everything the rest needs; a long one yields
+                      what it has so far, and loses only the part in flight when it is ended
     table(data)       -> rows of a table, each {column: number or text}
     claims(data)      -> {sentence: bool}, the qualitative claims, each true or false
     draw(data)        -> {name: Matplotlib figure}
@@ -19,7 +20,7 @@ import importlib
 import json
 import pkgutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ class Experiment:
     name: str
     title: str
     config: Any
-    run: Callable[[Any], Data]
+    run: Callable[[Any], Data | Iterator[Data]]
     table: Callable[[Data], Rows]
     claims: Callable[[Data], Mapping[str, Any]]
     draw: Callable[[Data], Mapping[str, Any]]
@@ -125,11 +126,6 @@ def run_experiment(
         config = dataclasses.replace(config, seed=check_count("seed", seed, least=0))
     folder = make_folder(Path(out) / name, Path(out))
     began = time.perf_counter()
-    with hidden(progress is False):
-        data = experiment.run(config)
-    seconds = time.perf_counter() - began
-    rows = [{key: _plain(v) for key, v in row.items()} for row in experiment.table(data)]
-    claims = {claim: bool(holds) for claim, holds in experiment.claims(data).items()}
     header = {
         "experiment": name,
         "title": experiment.title,
@@ -137,12 +133,20 @@ def run_experiment(
         "seed": config.seed,
         "config": _described(config),
         "versions": versions(),
-        "seconds": seconds,
-        "claims": claims,
     }
-    save_result(folder, header, data, rows)
-    figures = draw_saved(folder)
-    return Outcome(name, folder, rows, claims, figures, seconds)
+    rows, claims, seconds = [], {}, 0.0
+    with hidden(progress is False):
+        for data in _parts(experiment.run(config)):
+            seconds = time.perf_counter() - began
+            rows = [{key: _plain(v) for key, v in row.items()} for row in experiment.table(data)]
+            claims = {claim: bool(holds) for claim, holds in experiment.claims(data).items()}
+            save_result(folder, header | {"seconds": seconds, "claims": claims}, data, rows)
+    return Outcome(name, folder, rows, claims, draw_saved(folder), seconds)
+
+
+def _parts(found: Data | Iterator[Data]) -> Iterator[Data]:
+    """What `run` returned, or everything it yields."""
+    return iter([found]) if isinstance(found, Mapping) else found
 
 
 def save_result(folder: Path, header: dict[str, Any], data: Data, rows: Rows) -> None:
