@@ -163,6 +163,25 @@ def test_the_recipes_score_tells_shifted_draws_from_exact_ones():
         assert score(reference(name), exact + 0.1 * exact.std()) > 6.0
 
 
+def test_an_experiment_that_is_ended_keeps_the_seeds_it_had(tmp_path, monkeypatch):
+    from involutive.experiments import recipe
+
+    figures = iter([[0.9, 0.95, 0.01, 1.0, 1.0, 3.0]])
+
+    def once(*_):
+        for found in figures:
+            return found
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recipe, "_once", once)
+    with pytest.raises(KeyboardInterrupt):
+        fw.run_experiment("recipe", quick=True, out=tmp_path)
+    header, data = fw.load_result(tmp_path / "recipe")
+    (row,) = recipe.table(data)
+    assert row["ESS per draw (worst)"] == 0.9 and row["seeds"] == 1
+    assert all(header["claims"].values()) and fw.draw_saved(tmp_path / "recipe")
+
+
 @pytest.mark.deep
 def test_likelihood_first_mixes_where_the_critics_alone_do_not():
     from involutive.experiments import convergence, members
