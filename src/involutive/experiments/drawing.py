@@ -12,6 +12,7 @@ STYLES = (
     {"color": "#999999", "linestyle": ":", "marker": "D"},
     {"color": "#5aae61", "linestyle": (0, (5, 1)), "marker": "v"},
     {"color": "#8a5a00", "linestyle": (0, (6, 2)), "marker": "x"},
+    {"color": "#7b3294", "linestyle": (0, (1, 1)), "marker": "P"},
 )
 SHADES = "Greys"
 
