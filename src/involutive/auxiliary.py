@@ -14,6 +14,7 @@ from flowjax.distributions import AbstractDistribution, StandardNormal
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Key
 
+from involutive.compiled import on_device
 from involutive.errors import check, check_count
 from involutive.many import many_at_once
 from involutive.threefry import normal
@@ -123,7 +124,7 @@ class GaussianMixture(AbstractDistribution):
         return eqx.tree_at(
             lambda law: (law.logits, law.means, law.log_diagonal, law.lower),
             self,
-            tuple(jnp.asarray(part[alive]) for part in parts),
+            tuple(on_device(part[alive]) for part in parts),
         )
 
 

@@ -58,7 +58,7 @@ class Leapfrog(AbstractInvolution):
     target: Target
     step_size: Array
     scale: Array
-    num_steps: int = eqx.field(static=True)
+    num_steps: int | Array  # an array: other numbers compile nothing anew
 
     @property
     def size(self) -> int:

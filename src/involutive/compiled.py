@@ -11,6 +11,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 
 # later releases of JAX know only one code generator
 SHORT: dict[str, Any] = (
@@ -31,6 +32,11 @@ def make_room() -> None:
         return
     if MAPS.read_bytes().count(b"\n") > int(LIMIT.read_text()) // 2:
         jax.clear_caches()
+
+
+def on_device(values: np.ndarray) -> jax.Array:
+    """`values` as a JAX array; `jnp.asarray` would compile a program for every new shape."""
+    return jax.device_put(values)
 
 
 def jit_often(function: Callable) -> Any:

@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from involutive.auxiliary import drawn
 from involutive.bijections import round_to
+from involutive.compiled import on_device
 from involutive.errors import check
 from involutive.involutions import AbstractInvolution
 from involutive.lattice import Lattice
@@ -216,7 +217,7 @@ class Mixture(AbstractKernel):
             chances.shape == (len(self.kernels),) and (chances > 0).all(),
             f"probabilities must be {len(self.kernels)} positive numbers, got {probabilities}",
         )
-        self.probabilities = jnp.asarray(chances / chances.sum())
+        self.probabilities = on_device(chances / chances.sum())
         self.target, self.initial = self.kernels[0].target, _first_initial(self.kernels)
 
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:

@@ -20,7 +20,7 @@ from flowjax.distributions import AbstractDistribution, Normal
 from jaxtyping import Array, Key
 
 from involutive.auxiliary import GaussianMixture
-from involutive.compiled import jit_often, jit_once
+from involutive.compiled import jit_often, jit_once, on_device
 from involutive.errors import InputError, check
 from involutive.kernel import AbstractKernel, State
 from involutive.keys import split
@@ -203,7 +203,8 @@ class Chains:
 
     def lower(self) -> Any:
         """The program of `advance`, traced and not compiled yet."""
-        positions = jnp.zeros((self.block, self.kernel.target.dim))
+        zeros = np.zeros((self.block, self.kernel.target.dim), jnp.result_type(float))
+        positions = on_device(zeros)
         return self._advance.lower(
             self._kernel(0), State(positions, positions[:, 0]), self._step_keys[0],
             jnp.asarray(0), jnp.asarray(1), self.capacity, self.thin,
@@ -232,7 +233,7 @@ class Chains:
         return eqx.combine(jax.device_put(arrays, device), static)
 
     def _keys(self, root: Key[Array, ""], row: np.ndarray, i: int) -> Array:
-        return self._place(fold_all(root, jnp.asarray(row)), self.devices[i % len(self.devices)])
+        return self._place(fold_all(root, on_device(row)), self.devices[i % len(self.devices)])
 
     def _rows(self, values: Any) -> list[Array]:
         values = np.asarray(values)
@@ -240,7 +241,7 @@ class Chains:
         padded = values[np.resize(np.arange(self.ids.size), count)]
         parts = np.split(padded, count // self.block)
         placed = enumerate(parts)
-        return [self._place(jnp.asarray(p), self.devices[i % len(self.devices)]) for i, p in placed]
+        return [self._place(on_device(p), self.devices[i % len(self.devices)]) for i, p in placed]
 
     def _each(self, run: Any) -> list[Any]:
         """Run one function of the block number for every block, on all cores or devices."""

@@ -9,23 +9,26 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from importlib import import_module
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array
 
+from involutive.compiled import on_device
 from involutive.involutions import FunctionBlock
 from involutive.kernel import Kernel, Mixture
-from involutive.sampling.chains import BLOCK, Chains, fold_all, law_draws
+from involutive.sampling.chains import BLOCK, Chains, law_draws
 from involutive.sampling.run import CHUNK
 from involutive.targets import Target
 from involutive.training import coverage, figures, local, loop, mixture_fit
-from involutive.training.decay import DECAYED_ADAM, decaying
+from involutive.training.decay import DECAYED_ADAM
 from involutive.training.likelihood import LogVariance, proposal_law
 from involutive.training.recipe import Recipe
 from involutive.training.whitening import whitening
 
-TRAINING, ROUNDS = 1, 2  # the stages
+TRAINING, ROUNDS, END = 1, 2, 3  # the stages
 
 
 class Ahead:
@@ -62,50 +65,85 @@ def training_ahead(
     ahead.begin()
     dummy = np.random.default_rng(0).normal(size=(recipe.rows, target.dim))
     data, held = loop.split_samples(dummy.astype(jnp.result_type(float)), key)
-    weights, start = _first_guess(data, recipe.ladder(target.dim)[0])
-    kernel = Kernel(target, FunctionBlock(whitening(data)), start.law(), law)
+    means = _mixture_ahead(ahead, data, recipe.ladder(target.dim)[0])
+    parts = _unit(means)
+    ahead.compile(mixture_fit.law, parts)
+    auxiliary = _like(mixture_fit.law_of, parts)
+    kernel = Kernel(target, FunctionBlock(whitening(data)), auxiliary, law)
     objective = LogVariance(DECAYED_ADAM, recipe.batch)
-    memory = decaying(objective.init(kernel, key), recipe.learning_rate, recipe.tune_steps)
-    ahead.compile(mixture_fit.expectation_maximisation, data, weights, start)
+    memory = _like(objective.init, kernel, key)
     _judging_ahead(ahead, kernel, key)
     ahead.compile(loop.held_out, objective, kernel, held, key)
     ahead.compile(loop.run_chunk, objective, kernel, memory, data, key, jnp.asarray(1))
     return kernel
 
 
-def rounds_ahead(ahead: Ahead, kernel: Kernel, key: Any, gradients: bool) -> None:
-    """Stage two: begin to compile what the rounds and the end call for a proposal like `kernel`."""
+def rounds_ahead(ahead: Ahead, kernel: Kernel, key: Any, keys: Array, gradients: bool) -> None:
+    """Stages two and three: what the rounds and the end call for a proposal like `kernel`.
+
+    The end does without gradients if the proposal is good.
+    """
     ahead.begin()
-    target, dim = kernel.target, kernel.target.dim
-    rows = np.random.default_rng(1).normal(size=(local.FACTOR_POINTS, dim))
-    points, starts, unit = (_floats(part) for part in (rows, rows[: local.POINTS], np.eye(dim)))
-    weights, start = _first_guess(points, local.factor_components(dim))
-    ahead.compile(mixture_fit.expectation_maximisation, points, weights, start)
-    move, goal = local.untuned(target, unit, gradients, kernel.initial)
-    ahead.compile(local.tuned, move, starts, key, goal)
+    dim = kernel.target.dim
+    rows = _floats(np.random.default_rng(1).normal(size=(local.FACTOR_POINTS, dim)))
+    _mixture_ahead(ahead, rows, local.factor_components(dim))
     ahead.compile(coverage.latent_points, kernel, key)
-    one = (np.zeros(1), np.zeros((1, dim)), np.eye(dim)[None])
-    wide = mixture_fit.Components(*map(_floats, one)).law()
-    if not gradients:  # the number of HMC's steps is not known yet
-        mover = Mixture([move, coverage.with_cover(kernel, wide)], [0.5, 0.5])
-        ahead.compile(Chains(mover, key, range(BLOCK), capacity=CHUNK))
-    _judging_ahead(ahead, coverage.with_cover(kernel, wide, 0.0), key)
-    keys = fold_all(key, jnp.asarray(np.arange(BLOCK)))
+    wide = _unit(np.zeros((1, dim)))
+    ahead.compile(coverage.with_tails, kernel.auxiliary, wide, None)
+    cover = _like(coverage.with_tails.__wrapped__, kernel.auxiliary, wide, None)
+    covered = eqx.tree_at(lambda k: k.auxiliary, kernel, cover)
+    _moving_ahead(ahead, covered, key, gradients)
     ahead.compile(law_draws, proposal_law(kernel), keys, jnp.asarray(0))
     ahead.load("involutive.interop.arviz")  # the last stage needs it
+    ahead.begin()
+    if gradients:
+        _moving_ahead(ahead, covered, key, False)
+
+
+def _moving_ahead(ahead: Ahead, proposal: Kernel, key: Any, gradients: bool) -> None:
+    """Begin to compile a local move's tuning, and chains that mix it with a proposal."""
+    dim = proposal.target.dim
+    starts, unit = _floats(np.zeros((local.POINTS, dim))), _floats(np.eye(dim))
+    move, goal = local.untuned(proposal.target, unit, gradients, proposal.initial)
+    ahead.compile(local.tuned, move, starts, key, goal)
+    mover = Mixture([move, proposal], [0.5, 0.5])
+    ahead.compile(Chains(mover, key, range(BLOCK), capacity=CHUNK))
+
+
+def _unit(means: np.ndarray) -> mixture_fit.Components:
+    """Components of unit covariance."""
+    count, dim = means.shape
+    parts = (np.full(count, -np.log(count)), means, np.tile(np.eye(dim), (count, 1, 1)))
+    return mixture_fit.Components(*map(_floats, parts))
+
+
+def _like(function: Any, *arguments: Any) -> Any:
+    """Zeros of the shapes that `function` returns; to run it would wait for the other thread."""
+
+    def zeros(leaf: Any) -> Array:
+        # a number of Python's own has a type that yields to others, and is compiled as such
+        return (
+            jnp.asarray(leaf.dtype.type(0).item())
+            if leaf.weak_type
+            else on_device(np.zeros(leaf.shape, leaf.dtype))
+        )
+
+    return jax.tree.map(zeros, eqx.filter_eval_shape(function, *arguments))
 
 
 def _floats(values: np.ndarray) -> Array:
-    return jnp.asarray(values, jnp.result_type(float))
+    return on_device(values.astype(jnp.result_type(float)))
 
 
-def _first_guess(data: Array, count: int) -> tuple[Array, mixture_fit.Components]:
-    weights = jnp.asarray(np.ones(len(data)), data.dtype)
-    count = mixture_fit.most_components(count, data)
-    return weights, mixture_fit.first_guess(data, weights, jnp.asarray(np.asarray(data)[:count]))
+def _mixture_ahead(ahead: Ahead, data: Array, count: int) -> np.ndarray:
+    """Begin to compile the fit of a mixture; return as many rows as it has components."""
+    seeds = np.asarray(data)[: mixture_fit.most_components(count, data)]
+    weights = _floats(np.ones(len(data)))
+    ahead.compile(mixture_fit.expectation_maximisation, data, weights, on_device(seeds))
+    return seeds
 
 
 def _judging_ahead(ahead: Ahead, kernel: Kernel, key: Any) -> None:
     points = _floats(np.zeros((figures.ROWS, kernel.target.dim)))
-    ahead.compile(figures.log_weights_of_draws, kernel, key)
+    ahead.compile(figures.many_draws, proposal_law(kernel), key)
     ahead.compile(figures.log_weights_at, kernel, points)

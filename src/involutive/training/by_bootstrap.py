@@ -14,6 +14,7 @@ from jaxtyping import Array, Key
 
 from involutive.architectures import paper_network
 from involutive.classical import random_walk
+from involutive.compiled import on_device
 from involutive.kernel import Kernel
 from involutive.training.bootstrap import BootstrapConfig, bootstrap
 from involutive.training.budget import Meter
@@ -49,7 +50,7 @@ def learn_by_bootstrap(learner: Learner, config: BootstrapConfig, key: Key[Array
     auxiliary = max(AUXILIARY, 2 * dim) + dim % 2
     network = paper_network(key_net, dim, auxiliary)
     kernel = Kernel(target, network, StandardNormal((auxiliary,)), learner.law)
-    starts = jnp.asarray(finite_draws(target, learner.law, key_start, 64))
+    starts = on_device(finite_draws(target, learner.law, key_start, 64)[0])
     gradients = gradients_useful(target, starts)
     step = 0.5 * jnp.std(starts, axis=0)
     first = None if gradients else random_walk(target, jnp.diag(step), learner.law)
@@ -64,7 +65,7 @@ def learn_by_bootstrap(learner: Learner, config: BootstrapConfig, key: Key[Array
     trained = Trained(
         made.kernel, last.get("acceptance", 0.0), last.get("ess", 0.0), _named(made.fit.history)
     )
-    points: Array = jnp.asarray(made.samples[-20_000:])
+    points: Array = on_device(made.samples[-20_000:])
     return learner.composed(trained, points, rounds, key_finish, learner.law, gradients, (CHANCE,))
 
 

@@ -10,12 +10,15 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from involutive.auxiliary import GaussianMixture
-from involutive.compiled import jit_once
+from involutive.compiled import jit_once, on_device
 from involutive.involutions import FunctionBlock
 from involutive.kernel import Kernel
-from involutive.training.figures import independence_figures
-from involutive.training.mixture_fit import Components
+from involutive.training.figures import mixed_figures, weights_of
+from involutive.training.mixture_fit import Components, law_of
 from involutive.training.recipe import Trained
+
+WIDE = 0.003  # share of the proposals that cover X
+STRETCH = 3.0  # times the covariances, in the tails
 
 
 @jit_once
@@ -27,7 +30,7 @@ def latent_points(kernel: Kernel, key: Array) -> Array:
     return jnp.concatenate([far, kernel.auxiliary.sample(key_y, (1000,))])
 
 
-def _around(kernel: Kernel, law: GaussianMixture, key: Key[Array, ""]) -> GaussianMixture:
+def _around(kernel: Kernel, law: GaussianMixture, key: Key[Array, ""]) -> Components:
     """A normal, in the auxiliary space, that covers where X and the proposal lie."""
     points = np.asarray(latent_points(kernel, key))
     points = np.where(np.isfinite(points), points, 0.0)
@@ -37,37 +40,45 @@ def _around(kernel: Kernel, law: GaussianMixture, key: Key[Array, ""]) -> Gaussi
     dim = points.shape[1]
     covariance = 2 * np.cov(points.T).reshape(dim, dim) + 1e-6 * np.eye(dim)
     parts = (np.zeros(1), points.mean(axis=0)[None], covariance[None])
-    return Components(*(jnp.asarray(part, law.means.dtype) for part in parts)).law()
+    return Components(*(on_device(part.astype(law.means.dtype)) for part in parts))
 
 
-def covered(kernel: Kernel, key: Key[Array, ""], tails: float | None = None) -> Kernel:
+def covered(kernel: Kernel, key: Key[Array, ""]) -> Kernel:
     """Add to the auxiliary law what keeps chains from being stuck where q is too light.
 
     Far out, a light-tailed q falls faster than p; there w = p/q is large and a chain would hardly
     leave. One wide component covers X, so that the first proposals from there are accepted at once;
-    it costs 0.3 % of the proposals. A share `tails` goes to the mixture itself with three times its
-    covariances.
+    it costs 0.3 % of the proposals.
     """
     law = kernel.auxiliary
-    if not isinstance(law, GaussianMixture):
+    if not isinstance(law, GaussianMixture) or kernel.initial is None:
         return kernel
-    wide = None if kernel.initial is None else _around(kernel, law, key)
-    return with_cover(kernel, wide, tails)
+    return with_cover(kernel, _around(kernel, law, key))
 
 
-def with_cover(kernel: Kernel, wide: GaussianMixture | None, tails: float | None = None) -> Kernel:
-    """The kernel with a wide component and a share of tails in its auxiliary law."""
-    share = None if tails is None else jnp.asarray(tails)  # one compilation serves every share
-    return eqx.tree_at(lambda k: k.auxiliary, kernel, _with_tails(kernel.auxiliary, share, wide))
+def with_cover(kernel: Kernel, wide: Components, tails: float = 0.0) -> Kernel:
+    """The kernel with a wide component in its auxiliary law, and the law itself stretched.
+
+    A share `tails` goes to the mixture with `STRETCH` times its covariances.
+    """
+    # an array: one compilation serves every share
+    share = on_device(np.asarray(tails, wide.means.dtype)) if tails else None
+    return eqx.tree_at(lambda k: k.auxiliary, kernel, with_tails(kernel.auxiliary, wide, share))
 
 
 @jit_once
-def _with_tails(
-    law: GaussianMixture, tails: Array | None, wide: GaussianMixture | None
-) -> GaussianMixture:
+def with_tails(law: GaussianMixture, wide: Components, tails: Array | None) -> GaussianMixture:
     if tails is not None:
-        law = law.joined(law.inflated(3.0), tails)
-    return law if wide is None else law.joined(wide, 0.003)
+        law = law.joined(law.inflated(STRETCH), tails)
+    return law.joined(law_of(wide), WIDE)
+
+
+@jit_once
+def _alone(law: GaussianMixture, wide: Components) -> tuple[GaussianMixture, GaussianMixture]:
+    """The stretched mixture and the wide component, of as many components as the law."""
+    count = law.means.shape[0]
+    copies = Components(*(jnp.repeat(part, count, axis=0) for part in wide))
+    return law.inflated(STRETCH), law_of(copies._replace(log_weights=jnp.zeros(count)))
 
 
 def best_covered(trained: Trained, draws: Array, key: Key[Array, ""]) -> Trained:
@@ -76,15 +87,20 @@ def best_covered(trained: Trained, draws: Array, key: Key[Array, ""]) -> Trained
     Judged on all draws at once: states so rare that one in thousands meets them can hold a chain
     for thousands of steps.
     """
-    best: Trained | None = None
-    for tails in (0.0, 0.02, 0.06, 0.15):
-        # the same random numbers for every share, so that only the share differs
-        kernel = covered(trained.kernel, jr.fold_in(key, 0), tails)
-        figures = independence_figures(kernel, draws, jr.fold_in(key, 1), most=20_000)
-        if best is None or figures["ess"] > best.ess:
-            best = replace(trained, kernel=kernel, **figures)
-    assert best is not None
-    return pruned(best)
+    kernel, law = trained.kernel, trained.kernel.auxiliary
+    if not isinstance(law, GaussianMixture) or kernel.initial is None:
+        return trained
+    wide = _around(kernel, law, jr.fold_in(key, 0))
+    laws = (law, *_alone(law, wide))
+    parts = [eqx.tree_at(lambda k: k.auxiliary, kernel, part) for part in laws]
+    weights = weights_of(parts, np.asarray(draws)[:20_000], jr.fold_in(key, 1))
+    found = {tails: mixed_figures(weights, _shares(tails)) for tails in (0.0, 0.02, 0.06, 0.15)}
+    tails = max(found, key=lambda share: found[share]["ess"])
+    return pruned(replace(trained, kernel=with_cover(kernel, wide, tails), **found[tails]))
+
+
+def _shares(tails: float) -> np.ndarray:
+    return np.array([(1 - WIDE) * (1 - tails), (1 - WIDE) * tails, WIDE])
 
 
 def pruned(trained: Trained) -> Trained:

@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution, Normal
 from jax.sharding import Mesh
+from jaxtyping import Array
 
-from involutive.compiled import make_room
+from involutive.compiled import jit_once, make_room, on_device
 from involutive.errors import InputError, check
 from involutive.fingerprint import check_density
 from involutive.keys import as_key, split
@@ -130,7 +131,7 @@ def learn(
 def initial_law(initial: Any, dim: int) -> AbstractDistribution:
     """The law X: as given, a normal around given points, or N(0, 3² I)."""
     if initial is None:
-        return Normal(jnp.asarray(np.zeros(dim)), jnp.asarray(np.full(dim, WIDE)))
+        return _normal(np.zeros(dim), np.full(dim, WIDE))
     if isinstance(initial, AbstractDistribution):
         check(
             initial.shape == (dim,) and initial.cond_shape is None,
@@ -148,4 +149,14 @@ def initial_law(initial: Any, dim: int) -> AbstractDistribution:
     )
     check(np.isfinite(points).all(), "initial must be finite, got NaN or infinite points")
     spread = np.maximum(2 * points.std(axis=0), 1e-3 * (1 + np.abs(points).max(axis=0)))
-    return Normal(jnp.asarray(points.mean(axis=0)), jnp.asarray(spread))
+    return _normal(points.mean(axis=0), spread)
+
+
+def _normal(mean: np.ndarray, spread: np.ndarray) -> AbstractDistribution:
+    parts = (on_device(part.astype(jnp.result_type(float))) for part in (mean, spread))
+    return _compiled_normal(*parts)
+
+
+@jit_once
+def _compiled_normal(mean: Array, spread: Array) -> Normal:
+    return Normal(mean, spread)

@@ -4,18 +4,19 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
+from involutive.compiled import on_device
 from involutive.errors import check
 from involutive.kernel import AbstractKernel, Kernel, Mixture
 from involutive.keys import generator, split
+from involutive.sampling.chains import BLOCK, fold_all
 from involutive.sampling.progress import Progress
 from involutive.sampling.share import batches_over, gathered
 from involutive.targets import Target
-from involutive.training.ahead import ROUNDS, TRAINING, Ahead, rounds_ahead, training_ahead
+from involutive.training.ahead import END, ROUNDS, TRAINING, Ahead, rounds_ahead, training_ahead
 from involutive.training.budget import CLIMBED, SEARCH, Meter
 from involutive.training.coverage import best_covered, covered, pruned
 from involutive.training.figures import independence_figures
@@ -31,6 +32,7 @@ from involutive.training.start import (
     finite_draws,
     log_densities,
     promising,
+    resampled,
 )
 
 PARTIES = 4  # that climb one after the other
@@ -102,7 +104,7 @@ class Learner:
         """Points that cover the density: climbed from X, annealed from X, and the user's own."""
         key_start, key_climb, key_anneal = split(key, 3)
         effort = self.effort
-        search = finite_draws(
+        search, log_weights = finite_draws(
             self.target, self.law, key_start, max(effort.search, effort.particles)
         )
         starts = search[: effort.particles]
@@ -111,20 +113,24 @@ class Learner:
             "the log density is not finite at any of 100 draws of the initial law; pass initial=, "
             "a law or points inside the support",
         )
-        gradients = gradients_useful(self.target, jnp.asarray(starts))
-        self._compile_ahead(key_start, gradients and self.target.dim > FEW)
+        gradients = gradients_useful(self.target, on_device(starts))
+        slopes = gradients and self.target.dim > FEW
+        self._compile_ahead(key_start, slopes)
         found = []
         with Progress("finding modes", 2, self.progress) as bar:
             if gradients:
-                found.append(self._climb(search[: effort.search], key_climb))
+                found.append(self._climb(search[: effort.search], key_climb, slopes))
             bar.update(1, evaluations=self.meter.evaluations)
-            if not found or not self.meter.past(CLIMBED):
+            picked = resampled(search, log_weights, effort.particles, key_anneal)
+            if found and picked is not None:
+                found.append(picked)
+            elif not found or not self.meter.past(CLIMBED):
                 points, spent = anneal(
                     self.target,
                     self.law,
-                    jnp.asarray(starts),
+                    on_device(starts),
                     key_anneal,
-                    gradients=gradients and self.target.dim > FEW,
+                    gradients=slopes,
                     spent=lambda: self.meter.past(SEARCH),
                 )
                 found.append(np.asarray(points))
@@ -134,34 +140,37 @@ class Learner:
             found.append(np.asarray(initial, dtype=found[0].dtype))
         self.ahead.wait(TRAINING)
         pool = np.concatenate(found)
-        values = np.asarray(log_densities(self.target, jnp.asarray(pool)))
+        values = np.asarray(log_densities(self.target, on_device(pool)))
         return pool[np.isfinite(pool).all(axis=1) & np.isfinite(values)]
 
     def _compile_ahead(self, key: Key[Array, ""], gradients: bool) -> None:
         """Let the first training and the rounds compile beside the search, where they are usual."""
         alone = self.devices is None or len(self.devices) < 2
         if alone and os.cpu_count() != 1:
+            # run here before the other thread is busy: it would wait for that
+            keys = fold_all(key, on_device(np.arange(BLOCK)))
             kernel = training_ahead(self.ahead, self.target, self.law, self.recipe, key)
-            rounds_ahead(self.ahead, kernel, key, gradients)
+            rounds_ahead(self.ahead, kernel, key, keys, gradients)
 
-    def _climb(self, search: np.ndarray, key: Key[Array, ""]) -> np.ndarray:
+    def _climb(self, search: np.ndarray, key: Key[Array, ""], slopes: bool) -> np.ndarray:
         """Climb from points of X, from around it, and from where a wider search stood highest.
 
         A quarter each: X, X stretched twofold and fourfold, and the best of the search. With a
         limit in seconds some of each climb at a time, until the search's time is over.
         """
         quarter = self.effort.climbers // 4
+        parties = 1 if self.meter.budget.seconds is None else PARTIES
+        size = 4 * quarter // parties
         starts, centre = search[:quarter], search.mean(axis=0)
         parts = [
             starts,
             *(centre + (starts - centre) * stretch for stretch in (2.0, 4.0)),
-            np.asarray(promising(self.target, jnp.asarray(search), quarter)),
+            promising(self.target, search, quarter, size),
         ]
         points, tops = np.concatenate(parts).astype(search.dtype), []
-        keys = [key] if self.meter.budget.seconds is None else list(split(key, PARTIES))
-        for i, key_party in enumerate(keys):
-            party = jnp.asarray(points[i :: len(keys)][: len(points) // len(keys)])
-            tops.append(np.asarray(climb(self.target, party, key_party)))
+        for i, key_party in enumerate(split(key, parties)):
+            party = on_device(points[i::parties][:size])
+            tops.append(np.asarray(climb(self.target, party, key_party, gradients=slopes)))
             if self.meter.past(SEARCH):
                 break
         climbed = sum(map(len, tops))
@@ -199,7 +208,7 @@ class Learner:
         key_local, key_cover, key_chains, key_seen, key_train, key = split(at.key, 6)
         began = self.meter.seconds
         self.ahead.wait(ROUNDS)
-        points = jnp.asarray(at.draws)
+        points = on_device(at.draws)
         gradients = self.target.dim > FEW and gradients_useful(self.target, points)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
         proposal = covered(at.trained.kernel, key_cover)
@@ -257,14 +266,14 @@ class Learner:
         """Compose with a local move; measure on chains started apart; say what was reached."""
         key_cover, key_rest = split(key, 2)
         self.meter.kept_back = 0.0
-        self.ahead.wait(ROUNDS)
-        points = jnp.asarray(draws[-20_000:])
+        points = on_device(draws[-20_000:])
         trained = pruned(trained)
         # without the wide cover below: no chain should start far out
         start = proposal_law(trained.kernel)
         trained = best_covered(trained, points, key_cover)
         gradients = trained.ess < 0.5 and gradients_useful(self.target, points)
         chances = local_chances(trained.ess, cheap=not gradients)
+        self.ahead.wait(ROUNDS if gradients else END)
         return self.composed(trained, points, rounds, key_rest, start, gradients, chances)
 
     def composed(
@@ -300,7 +309,7 @@ class Learner:
 
 
 def _thinned(draws: np.ndarray, count: int = 2000) -> Array:
-    return jnp.asarray(draws[np.linspace(0, len(draws) - 1, count).astype(int)])
+    return on_device(draws[np.linspace(0, len(draws) - 1, count).astype(int)])
 
 
 def _same_spread(old: np.ndarray, fresh: np.ndarray) -> bool:

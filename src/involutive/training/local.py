@@ -17,13 +17,13 @@ from jaxtyping import Array, Float, Key
 
 from involutive.bijections import Whitening
 from involutive.classical import Leapfrog, RandomWalk, hmc, random_walk
-from involutive.compiled import jit_once
+from involutive.compiled import jit_once, on_device
 from involutive.kernel import Kernel, evaluate
 from involutive.keys import generator, split
 from involutive.targets import Target
 from involutive.training.mixture_fit import Components, fit_mixture
 from involutive.training.recipe import Recipe
-from involutive.training.whitening import transform_all, whitening
+from involutive.training.whitening import whitened
 
 POINTS = 128  # draws the step is tuned on
 ROUNDS = 30
@@ -33,7 +33,7 @@ FACTOR_POINTS = 4096  # draws the scale within modes is taken from
 def gradients_useful(target: Target, points: Float[Array, "n dim"]) -> bool:
     """Whether the density has finite gradients, not all zero, at most of the given points."""
     try:
-        slopes = np.asarray(_slopes(target, jnp.asarray(np.asarray(points)[:64])))
+        slopes = np.asarray(_slopes(target, on_device(np.asarray(points)[:64])))
     except (TypeError, ValueError, NotImplementedError):  # it cannot be differentiated
         return False
     finite = np.isfinite(slopes).all(axis=1)
@@ -51,9 +51,8 @@ def within_mode_factor(
     """A Cholesky factor of the covariance within modes."""
     # of one size always, so that nothing is compiled twice
     rows = np.linspace(0, len(points) - 1, FACTOR_POINTS).astype(int)
-    points = jnp.asarray(np.asarray(points)[rows])
-    g = whitening(points)
-    white = transform_all(g, points)
+    points = on_device(np.asarray(points)[rows])
+    g, white = whitened(points)
     return _pooled_factor(g, fit_mixture(white, factor_components(points.shape[1]), key))
 
 
@@ -79,14 +78,14 @@ def local_move(
     """Build and tune a local move on (approximate) draws of the target."""
     key_factor, key_pick, key_tune = split(key, 3)
     factor = within_mode_factor(points, key_factor)
-    starts = jnp.asarray(np.asarray(points)[generator(key_pick).integers(0, len(points), POINTS)])
+    starts = on_device(np.asarray(points)[generator(key_pick).integers(0, len(points), POINTS)])
     kernel, goal = untuned(target, factor, gradients, initial)
     kernel = tuned(kernel, starts, key_tune, goal)
     if not isinstance(kernel.involution, Leapfrog):
         return kernel
     # a quarter of the period of a unit Gaussian
     count = int(np.clip(np.ceil(1.5 / float(kernel.involution.step_size)), 2, 24))
-    return hmc(target, kernel.involution.step_size, count, factor, initial)
+    return _with_steps(kernel, count)
 
 
 def untuned(
@@ -94,8 +93,13 @@ def untuned(
 ) -> tuple[Kernel, float]:
     """A local move of about the right size, and the acceptance to tune it to."""
     if gradients:
-        return hmc(target, 0.9 / target.dim**0.25, 4, factor, initial), 0.8
+        return _with_steps(hmc(target, 0.9 / target.dim**0.25, 4, factor, initial), 4), 0.8
     return random_walk(target, 2.38 / np.sqrt(target.dim) * factor, initial), 0.3
+
+
+def _with_steps(kernel: Kernel, count: int) -> Kernel:
+    """HMC with that many leapfrog steps, as an array: one compilation serves every number."""
+    return eqx.tree_at(lambda k: k.involution.num_steps, kernel, on_device(np.asarray(count)))
 
 
 def _moves(kernel: Kernel, positions: Array, key: Array) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
-from involutive.compiled import jit_often, jit_once
+from involutive.compiled import jit_often, jit_once, on_device
 from involutive.errors import InputError, check, check_count
 from involutive.kernel import AbstractKernel, Kernel
 from involutive.keys import KeyLike, as_key, generator, split
@@ -258,7 +258,7 @@ def split_samples(
     """Shuffle and split draws into a training and a held-out part."""
     order = generator(key).permutation(rows.shape[0])
     cut = max(int(HELD_OUT * rows.shape[0]), LEAST_ROWS // 4)
-    return jnp.asarray(rows[order[cut:]]), jnp.asarray(rows[order[:cut]])
+    return on_device(rows[order[cut:]]), on_device(rows[order[:cut]])
 
 
 def _shown(row: dict[str, float]) -> dict[str, float]:

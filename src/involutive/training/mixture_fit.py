@@ -14,7 +14,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Key
 
 from involutive.auxiliary import GaussianMixture
-from involutive.compiled import jit_often, jit_once
+from involutive.compiled import jit_often, jit_once, on_device
 from involutive.keys import generator
 
 PRODUCTS = 12  # dimensions up to which all products of coordinates are kept
@@ -32,12 +32,15 @@ class Components(NamedTuple):
 
     def law(self) -> GaussianMixture:
         """The mixture as an auxiliary law."""
-        return _law(self)
+        return law(self)
 
 
-@jit_once
-def _law(parts: Components) -> GaussianMixture:
+def law_of(parts: Components) -> GaussianMixture:
+    """The mixture as an auxiliary law, inside of what is compiled."""
     return GaussianMixture(jnp.exp(parts.log_weights), parts.means, parts.covariances)
+
+
+law = jit_once(law_of)
 
 
 def fit_mixture(
@@ -54,11 +57,10 @@ def fit_mixture(
     n = len(points)
     count = most_components(count, points)
     weights = np.ones(n) if log_importance is None else np.exp(np.asarray(log_importance))
-    weights = n * weights / weights.sum()
     rows = np.asarray(points)
-    seeds = jnp.asarray(rows[_spread_seeds(rows, weights, count, key)])
-    start = first_guess(points, jnp.asarray(weights, points.dtype), seeds)
-    return expectation_maximisation(points, jnp.asarray(weights, points.dtype), start)
+    weights = (n * weights / weights.sum()).astype(rows.dtype)
+    seeds = on_device(rows[_spread_seeds(rows, weights, count, key)])
+    return expectation_maximisation(points, on_device(weights), seeds)
 
 
 def most_components(count: int, points: Float[Array, "n dim"]) -> int:
@@ -66,8 +68,7 @@ def most_components(count: int, points: Float[Array, "n dim"]) -> int:
     return max(1, min(count, points.shape[0] // (points.shape[1] + 1)))
 
 
-@jit_once
-def first_guess(points: Array, weights: Array, seeds: Array) -> Components:
+def _first_guess(points: Array, weights: Array, seeds: Array) -> Components:
     count, dim = seeds.shape
     spread = jnp.cov(points.T, aweights=weights).reshape(dim, dim) / count ** (2 / dim)
     wide = jnp.tile(spread + FLOOR * jnp.eye(dim), (count, 1, 1))
@@ -78,7 +79,7 @@ def _spread_seeds(
     points: np.ndarray, weights: np.ndarray, count: int, key: Key[Array, ""]
 ) -> np.ndarray:
     """k-means++: each seed is drawn in proportion to its squared distance from the others."""
-    rng = generator(key)
+    rng, weights = generator(key), weights.astype(np.float64)
     chosen = [int(rng.choice(len(points), p=weights / weights.sum()))]
     distance = np.sum((points - points[chosen[0]]) ** 2, axis=1)
     for _ in range(count - 1):
@@ -91,13 +92,13 @@ def _spread_seeds(
 
 
 @jit_often
-def expectation_maximisation(points: Array, weights: Array, start: Components) -> Components:
-    """Iterate until the mean log-likelihood hardly rises any more.
+def expectation_maximisation(points: Array, weights: Array, seeds: Array) -> Components:
+    """Iterate from means at `seeds` until the mean log-likelihood hardly rises any more.
 
     A component whose covariance has no factor, which points very far out can do to rounding, is
     as it was at the start.
     """
-    dim = points.shape[1]
+    dim, start = points.shape[1], _first_guess(points, weights, seeds)
 
     def again(carry: tuple[Array, Components, Array, Array]) -> Any:
         count, current, before, _ = carry

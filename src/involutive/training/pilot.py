@@ -46,7 +46,7 @@ def evaluations_a_step(kernel: AbstractKernel) -> int:
     """Density evaluations a step, a gradient counted as three."""
     parts = getattr(kernel, "kernels", (kernel,))
     leaps = [getattr(getattr(part, "involution", None), "num_steps", 0) for part in parts]
-    return sum(1 + 3 * (steps + 1) if steps else 1 for steps in leaps)
+    return sum(1 + 3 * (int(steps) + 1) if steps else 1 for steps in leaps)
 
 
 def judge_pilot(

@@ -32,8 +32,9 @@ from involutive.training.likelihood import Likelihood, LogVariance
 from involutive.training.loop import Fit, TrainConfig, fit, split_samples
 from involutive.training.mixture_fit import count_clusters, fit_mixture
 from involutive.training.objective import AbstractObjective
-from involutive.training.whitening import transform_all, whitening
+from involutive.training.whitening import transform_all, whitened, whitening
 
+KEPT = 0.9  # share of a mixture's effective draws that it must keep on new draws, or it is refitted
 MANY = 12  # dimensions above which couplings and large mixtures are dear
 
 
@@ -132,7 +133,8 @@ def train_proposal(
     if previous is not None and has_couplings(previous.kernel):
         return _with_couplings(previous, work, key_flow)
     counts = _counts(target, recipe, previous)
-    best = _grow_mixture(target, data, key_mixture, work, counts, initial)
+    best = _still_good(previous, counts, work, key_mixture)
+    best = best or _grow_mixture(target, data, key_mixture, work, counts, initial)
     if not work.spent:
         best = _tune(best, work, key_tune)
     if best.ess < recipe.flow_in(target.dim) and not work.spent:
@@ -162,6 +164,22 @@ def _counts(target: Target, recipe: Recipe, previous: Trained | None) -> tuple[i
     return (previous.components, *above[:1]) if previous.ess < 0.9 else (previous.components,)
 
 
+def _still_good(
+    previous: Trained | None, counts: tuple[int, ...], work: "Work", key: Key[Array, ""]
+) -> Trained | None:
+    """The mixture of before with its figures on the new draws, if it has lost nothing on them.
+
+    It was tuned, so tuning goes on from it; another fit would start again from less.
+    """
+    if previous is None or len(counts) > 1:
+        return None
+    figures = independence_figures(previous.kernel, work.held, jr.fold_in(key, 0))
+    if figures["ess"] < KEPT * previous.ess:
+        return None
+    row = {"stage": f"mixture of {previous.components} kept", **figures}
+    return replace(previous, history=[row], evaluations=0, **figures)
+
+
 def _grow_mixture(
     target: Target,
     data: Array,
@@ -171,8 +189,7 @@ def _grow_mixture(
     initial: AbstractDistribution | None,
 ) -> Trained:
     """Fit mixtures of growing size until more components help no more."""
-    g = whitening(data)
-    white = transform_all(g, data)
+    g, white = whitened(data)
     best: Trained | None = None
     for count in counts:
         law = fit_mixture(white, count, jr.fold_in(key, count)).law()

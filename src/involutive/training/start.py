@@ -20,9 +20,10 @@ import optax
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
-from involutive.classical import hmc
-from involutive.compiled import jit_often, jit_once
+from involutive.classical import hmc, random_walk
+from involutive.compiled import jit_often, jit_once, on_device
 from involutive.kernel import State, evaluate
+from involutive.keys import generator
 from involutive.targets import Target
 
 Points = Float[Array, "n dim"]
@@ -31,22 +32,29 @@ SCREEN_STEPS = 12
 CLIMB_STEPS = 200
 SPREAD_STEPS = 60
 LEAPS = 4
+ENOUGH = 500  # effective draws among those of X with which annealing adds nothing
 MOVES = 5  # MCMC moves a temperature
 TEMPERATURES = 100  # more than ever needed; a density that needs more has no path from X
 
 
 def finite_draws(
     target: Target, law: AbstractDistribution, key: Key[Array, ""], count: int
-) -> np.ndarray:
-    """Draw `count` points of X at which the density is finite, from up to 100 times as many."""
-    kept: list[np.ndarray] = []
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw `count` points of X at which the density is finite, from up to 100 times as many.
+
+    Returns them with their log weights `log p(x) - log X(x)`.
+    """
+    kept, heights = list[np.ndarray](), list[np.ndarray]()
     for attempt in range(100):
-        points, values = _draws(target, law, jr.fold_in(key, attempt), count)
-        kept.append(np.asarray(points)[np.isfinite(np.asarray(values))])
+        points, weights = map(np.asarray, _draws(target, law, jr.fold_in(key, attempt), count))
+        finite = np.isfinite(weights)
+        kept.append(points[finite])
+        heights.append(weights[finite])
         if sum(map(len, kept)) >= count:
             break
-    found = np.concatenate(kept)
-    return found[np.resize(np.arange(len(found)), count)] if len(found) else found
+    found, weights = np.concatenate(kept), np.concatenate(heights)
+    rows = np.resize(np.arange(len(found)), count if len(found) else 0)
+    return found[rows], weights[rows]
 
 
 @jit_once
@@ -54,7 +62,21 @@ def _draws(
     target: Target, law: AbstractDistribution, key: Key[Array, ""], count: int
 ) -> tuple[Points, Array]:
     points = law.sample(key, (count,))
-    return points, jax.vmap(lambda x: evaluate(target, x))(points)
+    return points, jax.vmap(lambda x: evaluate(target, x) - law.log_prob(x))(points)
+
+
+def resampled(
+    points: np.ndarray, log_weights: np.ndarray, count: int, key: Key[Array, ""]
+) -> np.ndarray | None:
+    """Draws of X picked by weight, where they are draws of the target: the weights are even.
+
+    None if fewer than `ENOUGH` count in effect, `(Σw)²/Σw²`: then the target must be approached
+    from X through laws between them.
+    """
+    weights = np.exp(log_weights.astype(np.float64) - log_weights.max())
+    if weights.sum() ** 2 / np.sum(weights**2) < ENOUGH:
+        return None
+    return points[generator(key).choice(len(points), count, p=weights / weights.sum())]
 
 
 @jit_once
@@ -63,22 +85,44 @@ def log_densities(target: Target, points: Points) -> Float[Array, " n"]:
     return jax.vmap(target.log_density)(points)
 
 
-@jit_once
-def promising(target: Target, points: Points, count: int) -> Float[Array, "count dim"]:
-    """Of many points, the `count` that stand highest after a few steps up.
+@jit_often
+def ascend(target: Target, points: Points, steps: Array) -> tuple[Points, Float[Array, " n"]]:
+    """The highest point on the way up from every row, and its log density."""
+    return jax.vmap(lambda x: _ascend(target, x, steps))(points)
+
+
+@jit_often
+def _spread_all(target: Target, points: Points, key: Key[Array, ""], gradients: bool) -> Points:
+    keys = jr.split(key, points.shape[0])
+    return jax.vmap(lambda x, k: _spread(target, x, k, gradients))(points, keys)
+
+
+def promising(target: Target, points: np.ndarray, count: int, block: int) -> np.ndarray:
+    """Of many points, the `count` that stand highest after a few steps up, `block` at a time.
 
     A narrow mode catches few points of X, and they are lost among those of the wide ones; a few
     steps up lift them above.
     """
-    tops, heights = jax.vmap(lambda x: _ascend(target, x, SCREEN_STEPS))(points)
-    return tops[jnp.argsort(-jnp.where(jnp.isnan(heights), -jnp.inf, heights))[:count]]
+    rows = np.resize(np.arange(len(points)), -(-len(points) // block) * block)
+    steps = jnp.asarray(SCREEN_STEPS)
+    parts = [
+        ascend(target, on_device(part), steps)
+        for part in np.split(points[rows], len(rows) // block)
+    ]
+    tops, heights = (
+        np.concatenate([np.asarray(x) for x in part])[: len(points)]
+        for part in zip(*parts, strict=True)
+    )
+    return tops[np.argsort(-np.where(np.isnan(heights), -np.inf, heights), kind="stable")[:count]]
 
 
-@jit_often
-def climb(target: Target, points: Points, key: Key[Array, ""]) -> Points:
-    """Climb from every point to its mode, then spread over it by HMC in the local metric."""
-    tops, _ = jax.vmap(lambda x: _ascend(target, x, CLIMB_STEPS))(points)
-    return jax.vmap(lambda x, k: _spread(target, x, k))(tops, jr.split(key, points.shape[0]))
+def climb(target: Target, points: Points, key: Key[Array, ""], *, gradients: bool = True) -> Points:
+    """Climb from every point to its mode, then spread over it in the local metric.
+
+    By HMC, or by a random walk, which spreads as well in few dimensions.
+    """
+    tops, _ = ascend(target, points, jnp.asarray(CLIMB_STEPS))
+    return _spread_all(target, tops, key, gradients)
 
 
 def climb_evaluations(count: int, screened: int, dim: int) -> int:
@@ -88,7 +132,7 @@ def climb_evaluations(count: int, screened: int, dim: int) -> int:
     )
 
 
-def _ascend(target: Target, x: Array, steps: int) -> tuple[Array, Array]:
+def _ascend(target: Target, x: Array, steps: Array) -> tuple[Array, Array]:
     """The highest point on the way up from x, and its log density."""
     optimiser: Any = optax.rprop(0.1, min_step_size=1e-9, max_step_size=1e3)
     value_and_slope = jax.value_and_grad(lambda y: evaluate(target, y))
@@ -116,19 +160,24 @@ def _local_factor(target: Target, x: Array) -> Array:
     return axes * scales[None, :]
 
 
-def _spread(target: Target, x: Array, key: Key[Array, ""]) -> Array:
-    """HMC from x, the step adapted along the way: these draws only have to find the mode's bulk."""
+def _spread(target: Target, x: Array, key: Key[Array, ""], gradients: bool) -> Array:
+    """Moves from x, their size adapted along the way: they only have to find the mode's bulk."""
     factor = _local_factor(target, x)
-    first = jnp.asarray(0.5 / target.dim**0.25)
+    if gradients:
+        first, most, goal = 0.5 / target.dim**0.25, 1.5, 0.75
+    else:
+        first, most, goal = 1.0 / target.dim**0.5, 3.0, 0.3
 
     def move(t: Array, carry: tuple[State, Array]) -> tuple[State, Array]:
-        state, step = carry
-        kernel = hmc(target, step, LEAPS, factor)
-        state, info = kernel.step(jr.fold_in(key, t), state)
-        return state, jnp.clip(step * jnp.exp(0.3 * (info.acceptance_rate - 0.75)), 1e-4, 1.5)
+        state, size = carry
+        local = (
+            hmc(target, size, LEAPS, factor) if gradients else random_walk(target, size * factor)
+        )
+        state, info = local.step(jr.fold_in(key, t), state)
+        return state, jnp.clip(size * jnp.exp(0.3 * (info.acceptance_rate - goal)), 1e-4, most)
 
     state = State(x, evaluate(target, x))
-    return jax.lax.fori_loop(0, SPREAD_STEPS, move, (state, first))[0].position
+    return jax.lax.fori_loop(0, SPREAD_STEPS, move, (state, jnp.asarray(first)))[0].position
 
 
 def anneal(
@@ -144,13 +193,8 @@ def anneal(
 
     They stop on the way once `spent()`.
     """
-    from blackjax.smc import adaptive_tempered
-
     particles, dim = points.shape
-    # arrays from the first temperature on: a number would be compiled in
-    state: Any = jax.tree.map(
-        lambda x: jnp.asarray(x, points.dtype), adaptive_tempered.init(points)
-    )
+    state: Any = _first_state(points)
     size, evaluations = 0.5 if gradients else 2.38 / np.sqrt(dim), 0
     cost = MOVES * (3 * (LEAPS + 1) if gradients else 1) + 2
     for i in range(TEMPERATURES):
@@ -166,6 +210,14 @@ def anneal(
         if last or spent():
             break
     return np.asarray(state.particles), evaluations
+
+
+@jit_once
+def _first_state(points: Points) -> Any:
+    from blackjax.smc import adaptive_tempered
+
+    # arrays from the first temperature on: a number would be compiled in
+    return jax.tree.map(lambda x: jnp.asarray(x, points.dtype), adaptive_tempered.init(points))
 
 
 @jit_often

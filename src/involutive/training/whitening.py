@@ -1,25 +1,41 @@
 """Whitening by robust location and scale, the first step of every recipe."""
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from flowjax import bijections as fb
 from jaxtyping import Array, Float
 
 from involutive.bijections import Whitening
-from involutive.compiled import jit_once
+from involutive.compiled import jit_once, on_device
+
+
+def whitening(points: Float[Array, "n dim"]) -> Whitening:
+    """Whiten by mean and covariance, with points beyond six robust sds drawn in first.
+
+    On the host: sorting takes longer to compile than to do.
+    """
+    rows = np.asarray(points).astype(np.float64)
+    dim, dtype = rows.shape[1], np.asarray(points).dtype
+    low, centre, high = np.quantile(rows, [0.16, 0.5, 0.84], axis=0)
+    scale = np.maximum((high - low) / 2, np.std(rows, axis=0) * 1e-3)
+    scale = np.maximum(scale, 1e-30)  # of a coordinate that does not vary
+    drawn_in = np.clip((rows - centre) / scale, -6.0, 6.0)
+    covariance = np.cov(drawn_in.T).reshape(dim, dim) + 1e-6 * np.eye(dim)
+    factor = scale[:, None] * np.linalg.cholesky(covariance)
+    mean = centre + scale * np.mean(drawn_in, axis=0)
+    return _whitening(on_device(mean.astype(dtype)), on_device(factor.astype(dtype)))
 
 
 @jit_once
-def whitening(points: Float[Array, "n dim"]) -> Whitening:
-    """Whiten by mean and covariance, with points beyond six robust sds drawn in first."""
-    dim = points.shape[1]
-    centre = jnp.median(points, axis=0)
-    low, high = jnp.quantile(points, jnp.array([0.16, 0.84]), axis=0)
-    scale = jnp.maximum((high - low) / 2, jnp.std(points, axis=0) * 1e-3)
-    drawn_in = jnp.clip((points - centre[None, :]) / scale[None, :], -6.0, 6.0)
-    covariance = jnp.cov(drawn_in.T).reshape(dim, dim) + 1e-6 * jnp.eye(dim)
-    factor = scale[:, None] * jnp.linalg.cholesky(covariance)
-    return Whitening(centre + scale * jnp.mean(drawn_in, axis=0), factor)
+def _whitening(mean: Array, factor: Array) -> Whitening:
+    return Whitening(mean, factor)
+
+
+def whitened(points: Float[Array, "n dim"]) -> tuple[Whitening, Float[Array, "n dim"]]:
+    """The whitening of points, and the points whitened."""
+    g = whitening(points)
+    mean, inverse = (np.asarray(part.unwrap()) for part in (g.mean, g.inverse_factor))
+    return g, on_device((np.asarray(points) - mean) @ inverse.T)
 
 
 @jit_once
