@@ -17,8 +17,10 @@ draws in stationarity, because acceptance from X says nothing about mixing. The 
 again from other seeds, to see whether training ever dies.
 """
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import Any
 
 import jax
@@ -106,52 +108,68 @@ class Config:
         return replace(small, goals=(0.8, 0.4, 0.6))
 
 
-def run(config: Config) -> dict[str, Any]:
-    """Train each member and return its figures from X and in stationarity."""
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    """Train each member and yield the figures, from X and in stationarity, of those that ended."""
     with single_precision():
-        return _run(config)
+        key_data, key_truth, key_members, key_repeats = jr.split(jr.key(config.seed), 4)
+        exact: Any = mog6().sample
+        samples = exact(key_data, config.training_draws)
+        fresh = exact(jr.fold_in(key_truth, 1), 100_000)
+        known = {
+            "goals": np.array(config.goals),
+            "states truth": np.asarray(exact(key_truth, config.chains)),
+            "true_nll": LOG_CONSTANT - float(np.mean(jax.vmap(mog6().log_density)(fresh))),
+        }
+        jobs = [(name, jr.fold_in(key_members, MEMBERS.index(name))) for name in config.members]
+        jobs += [(PAPER, jr.fold_in(key_repeats, number)) for number in range(1, config.repeats)]
+        for found in _all_figures(jobs, config, samples):
+            yield known | _joined(config.members[: len(found)], found)
 
 
-def _run(config: Config) -> dict[str, Any]:
-    key_data, key_truth, key_members, key_repeats = jr.split(jr.key(config.seed), 4)
-    exact: Any = mog6().sample
-    samples = exact(key_data, config.training_draws)
-    jobs = [(name, jr.fold_in(key_members, MEMBERS.index(name))) for name in config.members]
-    jobs += [(PAPER, jr.fold_in(key_repeats, number)) for number in range(1, config.repeats)]
-    found = _all_figures(jobs, config, samples)
-    rows, others = found[: len(config.members)], found[len(config.members) :]
-    data: dict[str, Any] = {"members": np.array(config.members), "goals": np.array(config.goals)}
-    data |= {
-        f"states {name}": r.pop("states") for name, r in zip(config.members, rows, strict=True)
-    }
-    data["states truth"] = np.asarray(exact(key_truth, config.chains))
-    fresh = exact(jr.fold_in(key_truth, 1), 100_000)
-    data["true_nll"] = LOG_CONSTANT - float(np.mean(jax.vmap(mog6().log_density)(fresh)))
-    data |= {key: np.array([row[key] for row in rows]) for key in rows[0]}
-    seeds = [rows[0], *others]
-    return data | {f"seeds {key}": np.array([row[key] for row in seeds]) for key in rows[0]}
+def _joined(names: tuple[str, ...], found: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of members, and of all seeds of lambda=1: the first and those that follow."""
+    rows, others = found[: len(names)], found[len(names) :]
+    plain = [{key: row[key] for key in row if key != "states"} for row in found]
+    data: dict[str, Any] = {"members": np.array(names)}
+    data |= {f"states {name}": row["states"] for name, row in zip(names, rows, strict=True)}
+    for prefix, part in (("", plain[: len(rows)]), ("seeds ", [plain[0], *plain[len(rows) :]])):
+        data |= {f"{prefix}{key}": np.array([row[key] for row in part]) for key in part[0]}
+    assert len(data["seeds near"]) == 1 + len(others)
+    return data
 
 
 def _all_figures(
     jobs: list[tuple[str, Array]], config: Config, samples: Array
-) -> list[dict[str, Any]]:
-    """Train and run every job, two at a time: one alone leaves half of two cores idle."""
+) -> Iterator[list[dict[str, Any]]]:
+    """Train and run every job, two at a time: one alone leaves half of two cores idle.
+
+    An end from outside ends the trainings that have begun with their next chunk.
+    """
     objectives = {name: objective_of(name, config) for name, _ in jobs}  # one object, one program
+    stop, found = Event(), []
 
     def work(job: tuple[str, Array]) -> dict[str, Any]:
         with hidden():
-            return _figures(job[0], objectives[job[0]], config, samples, job[1])
+            return _figures(job[0], objectives[job[0]], config, samples, job[1], stop.is_set)
 
     with Progress("members", len(jobs)) as bar, ThreadPoolExecutor(2) as pool:
-        found = []
-        for row in pool.map(work, jobs):
-            found.append(row)
-            bar.update(len(found))
-    return found
+        try:
+            for row in pool.map(work, jobs):
+                found.append(row)
+                bar.update(len(found))
+                yield found
+        finally:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _figures(
-    name: str, objective: AbstractObjective | None, config: Config, samples: Array, key: Array
+    name: str,
+    objective: AbstractObjective | None,
+    config: Config,
+    samples: Array,
+    key: Array,
+    spent: Callable[[], bool],
 ) -> dict[str, Any]:
     key_train, key_start, key_from, key_chain = jr.split(key, 4)
     exact: Any = mog6().sample
@@ -160,7 +178,7 @@ def _figures(
         training = {"seconds": kernel.outcome.seconds, "trained_steps": 0, "best_step": 0}
         training |= {"dead": not kernel.outcome.converged}
     else:
-        done = train(name, objective, config, samples, key_train)
+        done = train(name, objective, config, samples, key_train, spent)
         kernel, last = done.kernel, done.history[-1]
         training = {"seconds": last["seconds"], "trained_steps": last["step"]}
         training |= {
@@ -201,12 +219,22 @@ def claims(data: dict[str, Any]) -> dict[str, bool]:
     """The paper's claims, over all seeds of lambda=1, and what it does not report."""
     names, first = [str(name) for name in data["members"]], data["seeds acceptance"][:, 0]
     one, three = data["seeds near"][:, 0], data["seeds near"][:, 2]
-    goal, peer = data["goals"], names.index(PEER)
+    goal = data["goals"]
     found = {
         f"at least {goal[0]:g} of first proposals from X are accepted": (first >= goal[0]).all(),
         f"at least {goal[1]:g} of states are near a mode after one step": (one >= goal[1]).all(),
         f"at least {goal[2]:g} after three steps": (three >= goal[2]).all(),
         "no seed is dead": not data["seeds dead"].any() and (first > 0.5).all(),
+    }
+    return {claim: bool(holds) for claim, holds in (found | _against_peer(data, names)).items()}
+
+
+def _against_peer(data: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """What is claimed beside A-NICE-MC, once it has been trained."""
+    if PEER not in names:
+        return {}
+    peer = names.index(PEER)
+    found = {
         "more states near a mode than A-NICE-MC at every step": (
             data["seeds near"] > data["near"][peer]
         ).all(),
@@ -219,7 +247,7 @@ def claims(data: dict[str, Any]) -> dict[str, bool]:
         found["the best member of the family mixes at least as well as A-NICE-MC"] = (
             data["ess"][family].max() >= data["ess"][peer]
         )
-    return {claim: bool(holds) for claim, holds in found.items()}
+    return found
 
 
 def draw(data: dict[str, Any]) -> dict[str, Any]:

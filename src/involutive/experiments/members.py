@@ -1,5 +1,6 @@
 """The members that `convergence` compares: what each trains, and how."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -56,13 +57,18 @@ def first_law() -> Normal:
 
 
 def train(
-    name: str, objective: AbstractObjective, config: Any, samples: Array, key: Key[Array, ""]
+    name: str,
+    objective: AbstractObjective,
+    config: Any,
+    samples: Array,
+    key: Key[Array, ""],
+    spent: Callable[[], bool],
 ) -> Fit:
-    """Train a member on exact draws of mog6."""
+    """Train a member on exact draws of mog6, until it has had its steps or time is `spent`."""
     key_network, key_fit = jr.split(key)
     target = mog6()
     if name == FIRST:
-        return _likelihood_first(objective, config, samples, key_network, key_fit)
+        return _likelihood_first(objective, config, samples, key_network, key_fit, spent)
     if name == PEER:
         kernel = a_nice_mc(target, a_nice_network(key_network, 2), first_law())
         steps = config.a_nice_steps
@@ -74,7 +80,7 @@ def train(
     # held-out distance also weighs the modes, and prefers earlier ones
     keep = "last" if name == PAPER else "best"
     loop = TrainConfig(steps, min(500, steps), None, seconds=config.seconds, keep=keep)
-    return fit(kernel, objective, samples, key=key_fit, config=loop, label=name)
+    return fit(kernel, objective, samples, key=key_fit, config=loop, label=name, spent=spent)
 
 
 def _after(config: Any) -> int:
@@ -83,7 +89,12 @@ def _after(config: Any) -> int:
 
 
 def _likelihood_first(
-    objective: AbstractObjective, config: Any, samples: Array, key_g: Array, key: Array
+    objective: AbstractObjective,
+    config: Any,
+    samples: Array,
+    key_g: Array,
+    key: Array,
+    spent: Callable[[], bool],
 ) -> Fit:
     """Train `g⁻¹ ∘ Swap ∘ g` by likelihood, and then a little by an adversarial objective.
 
@@ -93,13 +104,13 @@ def _likelihood_first(
     cascade = additive_cascade(key_g, 4, 6, mlp(64, last_scale=0.1))
     g = fb.Chain([state_scaling(SCALE, 2, 2), cascade]).merge_chains()
     kernel = Kernel(mog6(), Conjugate(g, PermutationBlock.swap(4)), standard_normal(2), first_law())
-    steps, more, label = config.family_steps, _after(config), FIRST
+    steps, more, shared = config.family_steps, _after(config), {"label": FIRST, "spent": spent}
     by_likelihood = Likelihood(optax.adam(optax.cosine_decay_schedule(3e-3, steps)))
     key_first, key_after = jr.split(key)
     loop = TrainConfig(steps, min(500, steps), None, seconds=config.seconds)
-    first = fit(kernel, by_likelihood, samples, key=key_first, config=loop, label=label)
+    first = fit(kernel, by_likelihood, samples, key=key_first, config=loop, **shared)
     loop = replace(loop, steps=more, chunk=min(500, more), keep="last")
-    after = fit(first.kernel, objective, samples, key=key_after, config=loop, label=label)
+    after = fit(first.kernel, objective, samples, key=key_after, config=loop, **shared)
     began = first.history[-1]
     rows = [
         row | {"step": row["step"] + began["step"], "seconds": row["seconds"] + began["seconds"]}

@@ -7,6 +7,7 @@ recorded beside it, because acceptance alone says nothing about mixing.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,6 +128,7 @@ def fit(
     progress: bool | None = None,
     label: str = "training",
     memory: Any = None,
+    spent: Callable[[], bool] = lambda: False,
 ) -> Fit:
     """Improve `kernel` by `objective` on (approximate) posterior draws `samples`.
 
@@ -139,6 +141,7 @@ def fit(
         progress: show a progress bar; by default on a terminal.
         label: the bar's caption.
         memory: `Fit.memory` of an earlier call with this objective; None starts afresh.
+        spent: asked after every chunk; training ends once it is true.
 
     Returns:
         The trained kernel with the history of training.
@@ -180,7 +183,8 @@ def fit(
             bar.update(step, **_shown(history[-1]))
             if config.patience is not None and stale >= config.patience:
                 break
-            if config.seconds is not None and history[-1]["seconds"] > config.seconds:
+            late = config.seconds is not None and history[-1]["seconds"] > config.seconds
+            if late or spent():
                 break
     best = kernel if config.keep == "last" and np.isfinite(measure) else best
     return Fit(best, history, skipped, _divergence(history, skipped, step), memory)
