@@ -7,6 +7,8 @@ STAMP  := $(VENV)/.installed
 BUILD  := hatchling editables
 # Python compiles what is imported; compiling all that is installed takes a third of the set-up.
 PIP    := --quiet --no-compile -c constraints.txt
+# It must be let to keep that: every process would spend ten seconds on it again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-deep test-matrix lint format types bench docs pins clean

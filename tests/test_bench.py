@@ -95,6 +95,13 @@ def test_two_peers_on_one_target(small):
     assert "QUICK" in small.markdown
 
 
+def test_the_table_says_when_learning_was_nearly_done():
+    found = judge(make("mog6"), reference("mog6"), exact("mog6"), FIGURES).as_dict()
+    row = report.plain(found | {"target": "mog6", "peer": "involutive", "learned_seconds": 4.25})
+    header = compare._header(True, 0, 1.0, ["mog6"], ["involutive"])
+    assert "after 4.2 s of learning" in report.markdown(header, [row])
+
+
 def test_a_peer_that_fails_costs_its_own_row(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     row = compare.one("emcee", "mog2_1d", 0, 1.0, True)

@@ -50,6 +50,10 @@ def test_sampling_does_not_change_the_kernel(tiny):
 def test_outcome_says_what_was_reached(tiny):
     text = str(tiny.outcome)
     assert "effective draws per draw" in text and "R-hat" in text and "converged" in text
+    reached = tiny.outcome.reached
+    assert len(reached) == tiny.outcome.rounds + 2  # the first training, one a round, the last
+    assert all(0 < row["ess"] <= 1 for row in reached)
+    assert reached[0]["seconds"] <= tiny.outcome.nearly_learned <= tiny.outcome.seconds
 
 
 def test_a_start_far_out_leaves_at_once(tiny):

@@ -106,6 +106,7 @@ def one(peer: str, target: str, seed: int, seconds: float | int, quick: bool) ->
             return row | {"failed": failed}
         figures = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
         row["cores_had"] = figures["cpu_seconds"] / row["wall_seconds"]
+        row["learned_seconds"] = figures["learned_seconds"]
         draws = np.load(folder / "draws.npy", allow_pickle=False)
         return row | judge(make(target), reference(target), draws, figures).as_dict()
 

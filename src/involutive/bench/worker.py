@@ -35,6 +35,7 @@ def main(path: str) -> None:
         "setup_evaluations": outcome.setup_evaluations,
         "sampling_evaluations": outcome.sampling_evaluations,
         "exchangeable": outcome.exchangeable,
+        "learned_seconds": outcome.learned_seconds,
         "cpu_seconds": time.process_time(),  # of all threads: against wall time, the share it got
     }
     (folder / "outcome.json").write_text(json.dumps(figures), encoding="utf-8")

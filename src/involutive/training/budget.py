@@ -54,16 +54,26 @@ class Meter:
         evaluations: density evaluations made.
         kept_back: seconds that the end of learning will take.
         round_seconds: what the last round took, or None before the first.
+        reached: one row a training: the seconds at its end and its effective draws per draw.
     """
 
     def __init__(self, budget: Budget):
         self.budget, self.evaluations, self.began = budget, 0, time.perf_counter()
         self.kept_back = KEPT_BACK * (budget.seconds or 0.0)
         self.round_seconds: float | None = None
+        self.reached: list[dict[str, float]] = []
 
     def spend(self, evaluations: float | int) -> None:
         """Note density evaluations made."""
         self.evaluations += int(evaluations)
+
+    def reach(self, ess: float | int) -> None:
+        """Note the effective draws per draw of a training that ended now."""
+        self.reached.append({"seconds": self.seconds, "ess": float(ess)})
+
+    def correct(self, ess: float | int) -> None:
+        """Put what new draws say of the last training in place of what its own said."""
+        self.reached[-1:] = [row | {"ess": float(ess)} for row in self.reached[-1:]]
 
     @property
     def seconds(self) -> float:

@@ -1,6 +1,7 @@
 """`learn`: from a log density to a kernel, in rounds.
 
-1. Find where the density lives (`start.py`): climbs from X, and annealing from X.
+1. Find where the density lives (`start.py`): climbs from X, and annealing from X, or draws of X
+   resampled by weight where enough of them count.
 2. Train a global proposal on those points (`recipe.py`). They need the right support only.
 3. Run many chains with that proposal and a local move. The kernel is exact, so the chains repair
    the weights of the modes. Their states become the training draws of the next round.

@@ -26,7 +26,9 @@ class Outcome:
         seconds: wall time.
         converged: whether the figures say that the kernel mixes.
         advice: what to try if not.
-        history: one row a training chunk.
+        history: one row a chunk of the last training.
+        reached: one row a training: the seconds since learning began, and the effective draws per
+            draw of its proposal on draws that it was not trained on.
     """
 
     acceptance: float
@@ -38,6 +40,13 @@ class Outcome:
     converged: bool
     advice: str
     history: list[dict[str, Any]] = field(default_factory=list)
+    reached: list[dict[str, float]] = field(default_factory=list)
+
+    @property
+    def nearly_learned(self) -> float | None:
+        """Seconds after which 0.9 of the final effective draws per draw were reached."""
+        final = 0.9 * self.reached[-1]["ess"] if self.reached else 0.0
+        return next((row["seconds"] for row in self.reached if row["ess"] >= final), None)
 
     def __str__(self) -> str:
         verdict = "converged" if self.converged else f"NOT converged: {self.advice}"

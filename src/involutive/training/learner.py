@@ -192,6 +192,7 @@ class Learner:
                 seconds=self.meter.seconds_left,
             )
         self.meter.spend(trained.evaluations)
+        self.meter.reach(trained.ess)
         return replace(trained, kernel=gathered(trained.kernel, self.devices))
 
     def first_round(self, points: np.ndarray, key: Key[Array, ""]) -> Round:
@@ -217,6 +218,7 @@ class Learner:
         settled = len(at.fresh) > 0 and _same_spread(at.fresh, fresh)
         # on draws it was not trained on: a mode that few chains had reached shows here
         seen = independence_figures(at.trained.kernel, _thinned(fresh), key_seen)
+        self.meter.correct(seen["ess"])
         self.meter.kept_back = 1.25 * (self.meter.seconds - began)  # the end runs chains as well
         lately = min(REACHES, self.recipe.flow_below)  # couplings can wait for the last training
         brief = replace(self, recipe=replace(self.recipe.shorter(BRIEF), flow_below=lately))

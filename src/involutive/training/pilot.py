@@ -71,6 +71,7 @@ def judge_pilot(
         converged=converged,
         advice="" if converged else _advice(r_hat, per_draw),
         history=history,
+        reached=meter.reached,
     )
 
 

@@ -4,7 +4,8 @@ Two starts complement each other. **Climbs**: points of X climb the density, eac
 along every coordinate (Rprop, so scales from 1e-4 to 1e4 do not matter), then HMC with the local
 curvature as its metric spreads them over their mode. It finds separate modes in high dimension.
 **Annealing**: BlackJAX's adaptive tempered SMC carries particles from X to the target. It finds
-curved and flat shapes, needs no gradient, and is not drawn into narrow spikes of no mass.
+curved and flat shapes, needs no gradient, and is not drawn into narrow spikes of no mass. Where
+the draws of X weigh evenly enough they are **resampled** by weight instead, which costs nothing.
 
 Neither has to weigh the modes: the learned kernel is exact and does that.
 """

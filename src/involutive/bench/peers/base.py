@@ -68,6 +68,8 @@ class Outcome:
         setup_evaluations, sampling_evaluations: of the density, a gradient counted as three; None
             where the peer does not say.
         exchangeable: draws of a run are in no order (particles), so the order is shuffled.
+        learned_seconds: after which 0.9 of the final effective draws per draw were reached; of
+            this library only.
     """
 
     draws: np.ndarray
@@ -76,6 +78,7 @@ class Outcome:
     setup_evaluations: float | None = None
     sampling_evaluations: float | None = None
     exchangeable: bool = False
+    learned_seconds: float | None = None
 
 
 def keep_sampling(

@@ -33,4 +33,5 @@ def run(task: Task) -> Outcome:
 
     draws, seconds, evaluations = keep_sampling(task, chunk)
     spent = learned.outcome.evaluations + cost * FIRST / DRAWS
-    return Outcome(draws, setup, seconds, spent, evaluations)
+    nearly = learned.outcome.nearly_learned
+    return Outcome(draws, setup, seconds, spent, evaluations, learned_seconds=nearly)
