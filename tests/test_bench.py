@@ -11,6 +11,7 @@ import involutive as inv
 from involutive import bench
 from involutive.bench import compare, peers, report
 from involutive.bench.judge import judge
+from involutive.bench.processes import with_processes
 from involutive.bench.targets import MAKERS, make, reference
 
 FIGURES = {
@@ -93,6 +94,13 @@ def test_two_peers_on_one_target(small):
     assert (small.folder / "bench.png").stat().st_size > 5000
     assert f"| emcee | {report.verdict(emcee)} |" in (small.folder / "bench.md").read_text()
     assert "QUICK" in small.markdown
+
+
+@pytest.mark.deep  # processes that compile
+def test_a_second_process_steps_beside_the_first():
+    one, two = with_processes((1, 2), chains=32, seconds=0.2)
+    assert one["efficiency"] == 1.0
+    assert two["chain-steps a second"] > 0 and two["processes"] == 2
 
 
 def test_the_table_says_when_learning_was_nearly_done():
