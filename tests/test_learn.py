@@ -51,7 +51,7 @@ def test_outcome_says_what_was_reached(tiny):
     text = str(tiny.outcome)
     assert "effective draws per draw" in text and "R-hat" in text and "converged" in text
     reached = tiny.outcome.reached
-    assert len(reached) == tiny.outcome.rounds + 2  # the first training, one a round, the last
+    assert len(reached) == 1  # no round was needed
     assert all(0 < row["ess"] <= 1 for row in reached)
     assert reached[0]["seconds"] <= tiny.outcome.nearly_learned <= tiny.outcome.seconds
 
@@ -93,24 +93,41 @@ def test_learning_is_deterministic():
     assert len(hashes) == 1
 
 
+def stop_at(monkeypatch, name, call):
+    """Let a stage of learning be interrupted when it is called for that time."""
+    proceed, calls = getattr(Learner, name), []
+
+    def stage(self, *arguments):
+        calls.append(name)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return proceed(self, *arguments)
+
+    monkeypatch.setattr(Learner, name, stage)
+
+
 def test_an_interrupted_run_resumes_to_the_same_kernel(tiny, tmp_path, monkeypatch):
     target, path = tiny.target, tmp_path / "learning.inv"
-    proceed, calls = Learner.next_round, []
-
-    def stop_in_the_second_round(self, at):
-        calls.append(at.number)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return proceed(self, at)
-
-    monkeypatch.setattr(Learner, "next_round", stop_in_the_second_round)
+    stop_at(monkeypatch, "finish_weighed", 1)
     with pytest.raises(KeyboardInterrupt):
         learn(target, key=5, checkpoint=path, **TINY)
-    monkeypatch.setattr(Learner, "next_round", proceed)
     resumed = learn(target, key=5, checkpoint=path, resume=True, **TINY)
     assert parameter_hash(resumed) == parameter_hash(tiny)
     with pytest.raises(inv.InputError, match="was saved by a run with key"):
         learn(target, key=6, checkpoint=path, resume=True, **TINY)
+
+
+@pytest.mark.deep
+def test_an_interrupted_round_resumes_to_the_same_kernel(tmp_path, monkeypatch):
+    monkeypatch.setattr("involutive.training.learner.SUFFICES", 2.0)  # so that rounds are made
+    target, path = inv.targets.mog2_1d(), tmp_path / "learning.inv"
+    whole = learn(target, key=5, **TINY)
+    assert whole.outcome.rounds == 2 and len(whole.outcome.reached) == 4
+    stop_at(monkeypatch, "next_round", 2)
+    with pytest.raises(KeyboardInterrupt):
+        learn(target, key=5, checkpoint=path, **TINY)
+    resumed = learn(target, key=5, checkpoint=path, resume=True, **TINY)
+    assert parameter_hash(resumed) == parameter_hash(whole)
 
 
 @pytest.mark.deep

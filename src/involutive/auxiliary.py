@@ -4,6 +4,7 @@ FlowJAX's `AbstractDistribution` is the interface: `sample(key)` and `log_prob(v
 """
 
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -44,24 +45,29 @@ class GaussianMixture(AbstractDistribution):
     shape: tuple[int, ...] = eqx.field(static=True)
     cond_shape: None = eqx.field(static=True)
 
-    def __init__(self, weights: Array, means: Array, covariances: Array):
-        """Build from weights `(k,)`, means `(k, dim)` and covariances `(k, dim, dim)`."""
-        means = jnp.asarray(means, float)
+    def __init__(self, weights: Any, means: Any, covariances: Any):
+        """Build from weights `(k,)`, means `(k, dim)` and covariances `(k, dim, dim)`.
+
+        NumPy's arrays are worked on in double precision on the host, where nothing is compiled.
+        """
+        host = all(isinstance(part, np.ndarray) for part in (weights, means, covariances))
+        xp: Any = np if host else jnp
+        means = xp.asarray(means, float)
         check(means.ndim == 2, f"means must have shape (k, dim), got {means.shape}")
         count, dim = means.shape
-        covariances = jnp.asarray(covariances, float)
+        covariances = xp.asarray(covariances, float)
         check(
             covariances.shape == (count, dim, dim),
             f"covariances must have shape {(count, dim, dim)}, got {covariances.shape}",
         )
-        factor = jnp.linalg.cholesky(covariances)
-        inverse = jax.vmap(
-            lambda low: jax.scipy.linalg.solve_triangular(low, jnp.eye(dim), lower=True)
-        )(factor)
-        self.logits = jnp.log(jnp.asarray(weights, float))
-        self.means = means
-        self.log_diagonal = jnp.log(jax.vmap(jnp.diagonal)(inverse))
-        self.lower = jnp.tril(inverse, -1)
+        factor = xp.linalg.cholesky(covariances)
+        inverse = xp.linalg.inv(factor) if host else _inverses(factor)
+        with np.errstate(divide="ignore"):
+            logits = xp.log(xp.asarray(weights, float))
+        parts = (logits, means, xp.log(xp.einsum("kii->ki", inverse)), xp.tril(inverse, -1))
+        if host:
+            parts = (on_device(part.astype(jnp.result_type(float))) for part in parts)
+        self.logits, self.means, self.log_diagonal, self.lower = parts
         self.shape, self.cond_shape = (dim,), None
 
     def factors(self) -> Float[Array, "k dim dim"]:
@@ -70,10 +76,7 @@ class GaussianMixture(AbstractDistribution):
 
     def inverse_factors(self) -> Float[Array, "k dim dim"]:
         """Return `A_k⁻¹`, a square root of the covariance of every component."""
-        solve = partial(jax.scipy.linalg.solve_triangular, lower=True)
-        return jax.vmap(solve, (0, None))(
-            self.factors(), jnp.eye(self.shape[0], dtype=self.lower.dtype)
-        )
+        return _inverses(self.factors())
 
     def _log_prob(self, x, condition=None):
         factors = self.factors()
@@ -126,6 +129,12 @@ class GaussianMixture(AbstractDistribution):
             self,
             tuple(on_device(part[alive]) for part in parts),
         )
+
+
+def _inverses(factors: Float[Array, "k dim dim"]) -> Float[Array, "k dim dim"]:
+    """The inverses of lower triangular matrices."""
+    solve = partial(jax.scipy.linalg.solve_triangular, lower=True)
+    return jax.vmap(solve, (0, None))(factors, jnp.eye(factors.shape[-1], dtype=factors.dtype))
 
 
 @many_at_once

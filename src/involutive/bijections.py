@@ -16,11 +16,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from flowjax import bijections as fb
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, Key
 from paramax import NonTrainable
 
+from involutive.compiled import on_device
 from involutive.errors import check, check_count
 
 Network = Callable[[Array], Array]
@@ -144,10 +146,13 @@ class Whitening(AbstractBijection):
     shape: tuple[int, ...] = eqx.field(static=True)
     cond_shape: None = eqx.field(static=True)
 
-    def __init__(self, mean: Float[Array, " dim"], factor: Float[Array, "dim dim"]):
-        inverse = jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(mean)), lower=True)
-        self.mean, self.factor, self.inverse_factor = map(
-            NonTrainable, (jnp.asarray(mean), jnp.asarray(factor), inverse)
+    def __init__(self, mean: Any, factor: Any):
+        # on the host: nothing is compiled
+        dtype = jnp.result_type(mean)
+        factor = np.asarray(factor, np.float64)
+        parts = (np.asarray(mean), factor, np.linalg.inv(factor))
+        self.mean, self.factor, self.inverse_factor = (
+            NonTrainable(on_device(part.astype(dtype))) for part in parts
         )
         self.shape, self.cond_shape = (len(mean),), None
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 # what LAPACK and BLAS do to matrices, under JAX's names, with the axes of their first operand
@@ -17,6 +18,23 @@ FACTORISE = dict.fromkeys(
 def program_of(function: Callable, *shape: int) -> Jaxpr:
     """The program of a function of one float array of that shape."""
     return jax.make_jaxpr(function)(jnp.zeros(shape)).jaxpr
+
+
+def same_program_twice(function: Callable, dim: int) -> bool:
+    """Whether two traces of a function give one and the same program, which calls nothing outside.
+
+    Then it is a function of its argument. If not, it may be one all the same: a program can name
+    things that are made anew with every trace.
+    """
+    first, second = (jax.make_jaxpr(function)(jnp.zeros(dim)) for _ in range(2))
+    texts = [str(program.jaxpr) for program in (first, second)]
+    if texts[0] != texts[1] or "callback" in texts[0] or len(first.consts) != len(second.consts):
+        return False
+    return all(map(_equal, first.consts, second.consts))
+
+
+def _equal(first: Any, second: Any) -> bool:
+    return first is second or bool(np.array_equal(np.asarray(first), np.asarray(second)))
 
 
 def inside(params: Any) -> Iterator[Jaxpr]:

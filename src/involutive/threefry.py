@@ -24,14 +24,24 @@ PARITY = np.uint32(0x1BD11BDA)
 
 def _hash(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
     """Threefry-2x32 of the counters `(high, low)`, twenty rounds."""
-    words = (key[0], key[1], key[0] ^ key[1] ^ PARITY)
-    a, b = high + words[0], low + words[1]
+    first, second = (jnp.broadcast_to(word, low.shape) for word in (key[0], key[1]))
+    return _rounds(first, second, high, low)
+
+
+@jax.jit
+def _rounds(first: Array, second: Array, high: Array, low: Array) -> tuple[Array, Array]:
+    """The hash by words of one shape, in JAX's plainest operations: they are traced often."""
+    add, xor, bits = jax.lax.add, jax.lax.bitwise_xor, lambda n: np.full(low.shape, n, np.uint32)
+    words = (first, second, xor(xor(first, second), bits(PARITY)))
+    a, b = add(high, words[0]), add(low, words[1])
     for i in range(5):
         for turn in ROTATIONS[i % 2]:
-            a = a + b
-            b = a ^ ((b << np.uint32(turn)) | (b >> np.uint32(32 - turn)))
-        a = a + words[(i + 1) % 3]
-        b = b + words[(i + 2) % 3] + np.uint32(i + 1)
+            a = add(a, b)
+            left = jax.lax.shift_left(b, bits(turn))
+            right = jax.lax.shift_right_logical(b, bits(32 - turn))
+            b = xor(a, jax.lax.bitwise_or(left, right))
+        a = add(a, words[(i + 1) % 3])
+        b = add(add(b, words[(i + 2) % 3]), bits(i + 1))
     return a, b
 
 

@@ -21,7 +21,6 @@ from involutive.interop.numpyro_model import Model, from_potential, read
 from involutive.kernel import AbstractKernel, State
 from involutive.keys import as_key
 from involutive.targets import Target
-from involutive.training.start import log_densities
 
 require("numpyro", "numpyro")
 
@@ -227,7 +226,7 @@ def _place(learned: _Learned, rng_key: Any, params: Any) -> InvolutiveState:
     if params is None:
         law = kernel.initial or Normal(jnp.zeros(goal.dim), jnp.ones(goal.dim))
         starts = law.sample(as_key(key_start), (STARTS,))
-        finite = jnp.isfinite(log_densities(goal, starts))
+        finite = jnp.isfinite(jax.jit(jax.vmap(goal.log_density))(starts))
         params = starts[jnp.argmax(finite)]
     state = kernel.init(params)
     zero = jnp.zeros_like(state.log_density)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from flowjax.distributions import StandardNormal
 from jaxtyping import Array, Key
 
@@ -16,15 +17,17 @@ from involutive.architectures import paper_network
 from involutive.classical import random_walk
 from involutive.compiled import on_device
 from involutive.kernel import Kernel
+from involutive.keys import split
 from involutive.training.bootstrap import BootstrapConfig, bootstrap
 from involutive.training.budget import Meter
 from involutive.training.learned import Learned
 from involutive.training.learner import Learner
-from involutive.training.local import gradients_useful
+from involutive.training.local import gradients_useful, local_move
 from involutive.training.loop import TrainConfig
 from involutive.training.mgan import Mgan
 from involutive.training.mgan_config import MganConfig
 from involutive.training.recipe import Trained
+from involutive.training.rows import LawRows
 from involutive.training.start import finite_draws
 
 AUXILIARY = 30  # the paper's auxiliary dimension in two dimensions
@@ -50,9 +53,9 @@ def learn_by_bootstrap(learner: Learner, config: BootstrapConfig, key: Key[Array
     auxiliary = max(AUXILIARY, 2 * dim) + dim % 2
     network = paper_network(key_net, dim, auxiliary)
     kernel = Kernel(target, network, StandardNormal((auxiliary,)), learner.law)
-    starts = on_device(finite_draws(target, learner.law, key_start, 64)[0])
-    gradients = gradients_useful(target, starts)
-    step = 0.5 * jnp.std(starts, axis=0)
+    starts = finite_draws(learner.rows, LawRows(learner.law), key_start, 64)[0]
+    gradients = gradients_useful(learner.rows, starts)
+    step = on_device(0.5 * np.std(starts, axis=0))
     first = None if gradients else random_walk(target, jnp.diag(step), learner.law)
     config, meter = _limited(config, learner.meter), learner.meter
     made = bootstrap(
@@ -66,7 +69,9 @@ def learn_by_bootstrap(learner: Learner, config: BootstrapConfig, key: Key[Array
         made.kernel, last.get("acceptance", 0.0), last.get("ess", 0.0), _named(made.fit.history)
     )
     points: Array = on_device(made.samples[-20_000:])
-    return learner.composed(trained, points, rounds, key_finish, learner.law, gradients, (CHANCE,))
+    key_local, key_pilot = split(key_finish, 2)
+    local = local_move(target, points, key_local, gradients=gradients, initial=learner.law)
+    return learner.composed(trained, local, rounds, key_pilot, learner.law, (CHANCE,))
 
 
 def _limited(config: BootstrapConfig, meter: Meter) -> BootstrapConfig:

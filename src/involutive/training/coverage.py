@@ -4,43 +4,71 @@ from dataclasses import replace
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 
 from involutive.auxiliary import GaussianMixture
+from involutive.bijections import Whitening
 from involutive.compiled import jit_once, on_device
 from involutive.involutions import FunctionBlock
-from involutive.kernel import Kernel
-from involutive.training.figures import mixed_figures, weights_of
-from involutive.training.mixture_fit import Components, law_of
+from involutive.kernel import Kernel, evaluate
+from involutive.keys import generator, split
+from involutive.training.figures import ROWS, chain_figures
+from involutive.training.importance import WIDE, normal_around
+from involutive.training.mixture_fit import Components, components_of, joined
 from involutive.training.recipe import Trained
+from involutive.training.rows import LawRows
 
-WIDE = 0.003  # share of the proposals that cover X
 STRETCH = 3.0  # times the covariances, in the tails
+TAILS = (0.0, 0.02, 0.06, 0.15)  # shares of the proposals that go there, to choose from
 
 
 @jit_once
-def latent_points(kernel: Kernel, key: Array) -> Array:
-    key_x, key_y = jr.split(key)
-    block = kernel.involution
-    assert isinstance(block, FunctionBlock) and kernel.initial is not None
-    far = jax.vmap(block.g.transform)(kernel.initial.sample(key_x, (1000,)))
-    return jnp.concatenate([far, kernel.auxiliary.sample(key_y, (1000,))])
+def _pulled(kernel: Kernel, points: Array) -> tuple[Array, Array]:
+    """`g(x)` and `log p(x) - log|det Dg(x)|` of every row x."""
+    assert isinstance(kernel.involution, FunctionBlock)
+    z, log_det = jax.vmap(kernel.involution.g.transform_and_log_det)(points)
+    return z, jax.vmap(lambda x: evaluate(kernel.target, x))(points) - log_det
 
 
-def _around(kernel: Kernel, law: GaussianMixture, key: Key[Array, ""]) -> Components:
+@jit_once
+def _pushed(kernel: Kernel, latent: Array) -> tuple[Array, Array]:
+    """The same for the rows x that g sends to the rows `latent`."""
+    assert isinstance(kernel.involution, FunctionBlock)
+    return _pulled.__wrapped__(kernel, jax.vmap(kernel.involution.g.inverse)(latent))
+
+
+def _by_blocks(function: object, kernel: Kernel, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    count = len(rows)
+    rows = rows.astype(np.asarray(kernel.auxiliary.means).dtype)  # type: ignore[attr-defined]
+    padded = rows[np.resize(np.arange(count), -(-count // ROWS) * ROWS)]
+    parts = [function(kernel, on_device(b)) for b in padded.reshape(-1, ROWS, rows.shape[1])]  # type: ignore[operator]
+    latent, values = (
+        np.concatenate([np.asarray(leaf, np.float64) for leaf in leaves])[:count]
+        for leaves in zip(*parts, strict=True)
+    )
+    return latent, values
+
+
+def _around(kernel: Kernel, mixture: Components, key: Key[Array, ""]) -> Components:
     """A normal, in the auxiliary space, that covers where X and the proposal lie."""
-    points = np.asarray(latent_points(kernel, key))
-    points = np.where(np.isfinite(points), points, 0.0)
-    centre = np.median(points, axis=0)
-    spread = np.median(np.abs(points - centre), axis=0)
-    points = centre + np.clip(points - centre, -10 * spread, 10 * spread)
-    dim = points.shape[1]
-    covariance = 2 * np.cov(points.T).reshape(dim, dim) + 1e-6 * np.eye(dim)
-    parts = (np.zeros(1), points.mean(axis=0)[None], covariance[None])
-    return Components(*(on_device(part.astype(law.means.dtype)) for part in parts))
+    assert kernel.initial is not None
+    key_x, key_y = split(key, 2)
+    far, g = LawRows(kernel.initial).draws(key_x, ROWS // 2), kernel.involution.g  # type: ignore[attr-defined]
+    if isinstance(g, Whitening):
+        latent = (far - np.asarray(g.mean.unwrap())) @ np.asarray(g.inverse_factor.unwrap()).T
+    else:
+        latent = _by_blocks(_pulled, kernel, far)[0]
+    return normal_around(np.concatenate([latent, mixture.draws(ROWS // 2, generator(key_y))]))
+
+
+def mixture_draws(kernel: Kernel, count: int, key: Key[Array, ""]) -> np.ndarray:
+    """Draws of a proposal whose law is a mixture of whitened coordinates."""
+    g = kernel.involution.g  # type: ignore[attr-defined]
+    latent = components_of(kernel.auxiliary).draws(count, generator(key))  # type: ignore[arg-type]
+    mean, factor = (np.asarray(part.unwrap(), np.float64) for part in (g.mean, g.factor))
+    return (mean + latent @ factor.T).astype(g.mean.unwrap().dtype)
 
 
 def covered(kernel: Kernel, key: Key[Array, ""]) -> Kernel:
@@ -53,32 +81,23 @@ def covered(kernel: Kernel, key: Key[Array, ""]) -> Kernel:
     law = kernel.auxiliary
     if not isinstance(law, GaussianMixture) or kernel.initial is None:
         return kernel
-    return with_cover(kernel, _around(kernel, law, key))
+    mixture = components_of(law)
+    return _with_law(kernel, _joined(mixture, _around(kernel, mixture, key), 0.0))
 
 
-def with_cover(kernel: Kernel, wide: Components, tails: float = 0.0) -> Kernel:
-    """The kernel with a wide component in its auxiliary law, and the law itself stretched.
-
-    A share `tails` goes to the mixture with `STRETCH` times its covariances.
-    """
-    # an array: one compilation serves every share
-    share = on_device(np.asarray(tails, wide.means.dtype)) if tails else None
-    return eqx.tree_at(lambda k: k.auxiliary, kernel, with_tails(kernel.auxiliary, wide, share))
+def _joined(mixture: Components, wide: Components, tails: float) -> Components:
+    """The mixture with a share `tails` of it stretched, and with the wide component."""
+    if not tails:
+        return joined([mixture, wide], (1 - WIDE, WIDE))
+    return joined([mixture, mixture.inflated(STRETCH), wide], _shares(tails))
 
 
-@jit_once
-def with_tails(law: GaussianMixture, wide: Components, tails: Array | None) -> GaussianMixture:
-    if tails is not None:
-        law = law.joined(law.inflated(STRETCH), tails)
-    return law.joined(law_of(wide), WIDE)
+def _shares(tails: float) -> np.ndarray:
+    return np.array([(1 - WIDE) * (1 - tails), (1 - WIDE) * tails, WIDE])
 
 
-@jit_once
-def _alone(law: GaussianMixture, wide: Components) -> tuple[GaussianMixture, GaussianMixture]:
-    """The stretched mixture and the wide component, of as many components as the law."""
-    count = law.means.shape[0]
-    copies = Components(*(jnp.repeat(part, count, axis=0) for part in wide))
-    return law.inflated(STRETCH), law_of(copies._replace(log_weights=jnp.zeros(count)))
+def _with_law(kernel: Kernel, mixture: Components) -> Kernel:
+    return eqx.tree_at(lambda k: k.auxiliary, kernel, mixture.law())
 
 
 def best_covered(trained: Trained, draws: Array, key: Key[Array, ""]) -> Trained:
@@ -90,17 +109,26 @@ def best_covered(trained: Trained, draws: Array, key: Key[Array, ""]) -> Trained
     kernel, law = trained.kernel, trained.kernel.auxiliary
     if not isinstance(law, GaussianMixture) or kernel.initial is None:
         return trained
-    wide = _around(kernel, law, jr.fold_in(key, 0))
-    laws = (law, *_alone(law, wide))
-    parts = [eqx.tree_at(lambda k: k.auxiliary, kernel, part) for part in laws]
-    weights = weights_of(parts, np.asarray(draws)[:20_000], jr.fold_in(key, 1))
-    found = {tails: mixed_figures(weights, _shares(tails)) for tails in (0.0, 0.02, 0.06, 0.15)}
+    mixture = components_of(law)
+    wide = _around(kernel, mixture, jr.fold_in(key, 0))
+    parts, rng = (mixture, mixture.inflated(STRETCH), wide), generator(jr.fold_in(key, 1))
+    at_target = _by_blocks(_pulled, kernel, np.asarray(draws)[:20_000])
+    at_own = _by_blocks(_pushed, kernel, np.concatenate([p.draws(ROWS, rng) for p in parts]))
+
+    def figures(tails: float) -> dict[str, float]:
+        x, y = (
+            values - _joined(mixture, wide, tails).log_density(latent)
+            for latent, values in (at_target, at_own)
+        )
+        with np.errstate(divide="ignore"):
+            chance = np.log(np.repeat(_shares(tails), ROWS))
+        x = x[np.isfinite(x)]
+        return chain_figures(x, np.zeros(len(x)), y, chance)
+
+    found = {tails: figures(tails) for tails in TAILS}
     tails = max(found, key=lambda share: found[share]["ess"])
-    return pruned(replace(trained, kernel=with_cover(kernel, wide, tails), **found[tails]))
-
-
-def _shares(tails: float) -> np.ndarray:
-    return np.array([(1 - WIDE) * (1 - tails), (1 - WIDE) * tails, WIDE])
+    covering = _with_law(kernel, _joined(mixture, wide, tails))
+    return pruned(replace(trained, kernel=covering, **found[tails]))
 
 
 def pruned(trained: Trained) -> Trained:

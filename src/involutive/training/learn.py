@@ -39,10 +39,12 @@ from involutive.training.learned import Learned
 from involutive.training.learner import Effort, Learner
 from involutive.training.loop import check_samples
 from involutive.training.recipe import Recipe
+from involutive.training.rows import BLOCK, Rows
 from involutive.training.saved_rounds import SavedRounds
 
 STRATEGIES = ("recipe", "bootstrap")
 WIDE = 3.0  # sd of the default initial law
+FEWER = 64  # points that a density of much work is evaluated on at once
 
 
 def learn(
@@ -109,7 +111,9 @@ def learn(
     rounds = scale * affordable(work, TRAINING_OPERATIONS)
     effort = (effort or Effort()).scaled(search, rounds)
     recipe = (recipe or Recipe()).shorter(1 / min(rounds, 1.0), least=50)
-    learner = Learner(target, law, meter, effort, recipe, progress, devices_here(mesh))
+    block = BLOCK if effort.climbers >= BLOCK else FEWER
+    rows_of = Rows(target.log_density, target.dim, block)
+    learner = Learner(target, law, meter, effort, recipe, progress, rows_of, devices_here(mesh))
     if strategy == "bootstrap":
         return learn_by_bootstrap(learner, schedule(scale), root)
     key_find, key_rounds, key_polish, key_finish = split(root, 4)
@@ -119,7 +123,16 @@ def learn(
     at = saved.read() if saved else None
     try:
         if at is None:
-            at = learner.first_round(learner.find(key_find, initial), key_rounds)
+            at = learner.weigh(learner.find(key_find, initial), key_rounds)
+        if at.number == 0 and at.done:
+            if saved:
+                saved.write(at)
+            learned = learner.finish_weighed(at, key_finish)
+            if learned is not None:
+                return learned
+            at = at._replace(done=False)
+        if learner.more(at):
+            learner.prepare(at)
         while learner.more(at):
             if saved:
                 saved.write(at)

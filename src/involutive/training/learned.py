@@ -121,4 +121,4 @@ def local_chances(ess: float, cheap: bool) -> tuple[float, ...]:
     """
     if ess < 0.5:
         return (0.3,) if cheap else (1.0,)
-    return (0.005, 0.05, 0.3) if ess >= 0.9 else (0.05, 0.3)
+    return (0.005, 0.05, 0.3) if ess >= 0.75 else (0.05, 0.3)

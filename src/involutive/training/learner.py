@@ -10,36 +10,41 @@ from jaxtyping import Array, Key
 
 from involutive.compiled import on_device
 from involutive.errors import check
+from involutive.involutions import FunctionBlock
 from involutive.kernel import AbstractKernel, Kernel, Mixture
 from involutive.keys import generator, split
-from involutive.sampling.chains import BLOCK, fold_all
 from involutive.sampling.progress import Progress
 from involutive.sampling.share import batches_over, gathered
 from involutive.targets import Target
-from involutive.training.ahead import END, ROUNDS, TRAINING, Ahead, rounds_ahead, training_ahead
+from involutive.training.ahead import CHAINS, TRAINING, Ahead, chains_ahead, training_ahead
 from involutive.training.budget import CLIMBED, SEARCH, Meter
-from involutive.training.coverage import best_covered, covered, pruned
+from involutive.training.climbs import climb, promising
+from involutive.training.coverage import best_covered, covered, mixture_draws, pruned
 from involutive.training.figures import independence_figures
+from involutive.training.host import one_thread
+from involutive.training.importance import MISSED, Space, normal_components, refine
 from involutive.training.learned import Learned, compose, local_chances
 from involutive.training.likelihood import proposal_law
-from involutive.training.local import gradients_useful, local_move
-from involutive.training.pilot import LEAST_DRAWS, PILOT_DRAWS, judge_pilot, run_chains
-from involutive.training.recipe import Recipe, Trained, train_proposal
-from involutive.training.start import (
-    anneal,
-    climb,
-    climb_evaluations,
-    finite_draws,
-    log_densities,
-    promising,
-    resampled,
+from involutive.training.local import gradients_useful, local_move, walk_within_modes
+from involutive.training.pilot import (
+    LEAST_DRAWS,
+    PILOT_CHAINS,
+    PILOT_DRAWS,
+    judge_pilot,
+    run_chains,
 )
+from involutive.training.recipe import Recipe, Trained, train_proposal
+from involutive.training.rows import LawRows, Rows
+from involutive.training.start import anneal, finite_draws, finite_rows, resampled
+from involutive.training.whitening import whitening
 
 PARTIES = 4  # that climb one after the other
 FEW = 3  # dimensions in which a random walk spreads as well as HMC; it compiles in half the time
 BRIEF = 3  # times fewer updates in a round than in the last training
 LONGER = 4  # times more steps of chains whose proposal hardly reaches anything
 REACHES = 0.2  # effective draws per draw of a mixture that repairs weights as it is
+SUFFICES = 0.75  # effective draws per draw of a weighed mixture that no round would raise by much
+PICKED = 20_000  # weighted draws that stand for the target
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class Effort:
         climbers: points that climb.
         search: points of X that are looked at for the best places to climb from.
         particles: particles of the annealed start.
+        draws: the most weighted draws that a mixture is fitted to at once.
         chains: chains that refresh the training draws.
         steps: steps they make a round; the second half is kept.
         rounds: the most rounds.
@@ -58,6 +64,7 @@ class Effort:
     climbers: int = 1024
     search: int = 16_384
     particles: int = 2000
+    draws: int = 32_768
     chains: int = 512
     steps: int = 80
     rounds: int = 6
@@ -69,6 +76,7 @@ class Effort:
             climbers=smaller(self.climbers, search, 64),
             search=smaller(self.search, search, 256),
             particles=smaller(self.particles, search, 256),
+            draws=smaller(self.draws, search, 4096),
             chains=smaller(self.chains, rounds, 64),
             steps=max(int(self.steps * rounds**0.5), 20),
             rounds=max(int(self.rounds * rounds**0.5), 1),
@@ -97,15 +105,20 @@ class Learner:
     effort: Effort
     recipe: Recipe
     progress: bool | None
+    rows: Rows
     devices: list[Any] | None = None
     ahead: Ahead = field(default_factory=Ahead)
 
     def find(self, key: Key[Array, ""], initial: Any) -> np.ndarray:
         """Points that cover the density: climbed from X, annealed from X, and the user's own."""
+        with one_thread():
+            return self._find(key, initial)
+
+    def _find(self, key: Key[Array, ""], initial: Any) -> np.ndarray:
         key_start, key_climb, key_anneal = split(key, 3)
-        effort = self.effort
+        effort, law = self.effort, LawRows(self.law, self.rows.block)
         search, log_weights = finite_draws(
-            self.target, self.law, key_start, max(effort.search, effort.particles)
+            self.rows, law, key_start, max(effort.search, effort.particles)
         )
         starts = search[: effort.particles]
         check(
@@ -113,44 +126,28 @@ class Learner:
             "the log density is not finite at any of 100 draws of the initial law; pass initial=, "
             "a law or points inside the support",
         )
-        gradients = gradients_useful(self.target, on_device(starts))
+        gradients = gradients_useful(self.rows, starts)
         slopes = gradients and self.target.dim > FEW
-        self._compile_ahead(key_start, slopes)
         found = []
         with Progress("finding modes", 2, self.progress) as bar:
             if gradients:
                 found.append(self._climb(search[: effort.search], key_climb, slopes))
-            bar.update(1, evaluations=self.meter.evaluations)
+            bar.update(1, evaluations=self.rows.evaluations)
             picked = resampled(search, log_weights, effort.particles, key_anneal)
             if found and picked is not None:
                 found.append(picked)
             elif not found or not self.meter.past(CLIMBED):
-                points, spent = anneal(
-                    self.target,
-                    self.law,
-                    on_device(starts),
-                    key_anneal,
-                    gradients=slopes,
-                    spent=lambda: self.meter.past(SEARCH),
+                spent = lambda: self.meter.past(SEARCH)  # noqa: E731
+                weights = log_weights[: effort.particles]
+                found.append(
+                    anneal(
+                        self.rows, law, starts, weights, key_anneal, gradients=slopes, spent=spent
+                    )
                 )
-                found.append(np.asarray(points))
-                self.meter.spend(spent)
-            bar.update(2, evaluations=self.meter.evaluations)
+            bar.update(2, evaluations=self.rows.evaluations)
         if initial is not None and not isinstance(initial, AbstractDistribution):
             found.append(np.asarray(initial, dtype=found[0].dtype))
-        self.ahead.wait(TRAINING)
-        pool = np.concatenate(found)
-        values = np.asarray(log_densities(self.target, on_device(pool)))
-        return pool[np.isfinite(pool).all(axis=1) & np.isfinite(values)]
-
-    def _compile_ahead(self, key: Key[Array, ""], gradients: bool) -> None:
-        """Let the first training and the rounds compile beside the search, where they are usual."""
-        alone = self.devices is None or len(self.devices) < 2
-        if alone and os.cpu_count() != 1:
-            # run here before the other thread is busy: it would wait for that
-            keys = fold_all(key, on_device(np.arange(BLOCK)))
-            kernel = training_ahead(self.ahead, self.target, self.law, self.recipe, key)
-            rounds_ahead(self.ahead, kernel, key, keys, gradients)
+        return finite_rows(self.rows, np.concatenate(found))
 
     def _climb(self, search: np.ndarray, key: Key[Array, ""], slopes: bool) -> np.ndarray:
         """Climb from points of X, from around it, and from where a wider search stood highest.
@@ -160,22 +157,71 @@ class Learner:
         """
         quarter = self.effort.climbers // 4
         parties = 1 if self.meter.budget.seconds is None else PARTIES
-        size = 4 * quarter // parties
         starts, centre = search[:quarter], search.mean(axis=0)
         parts = [
             starts,
             *(centre + (starts - centre) * stretch for stretch in (2.0, 4.0)),
-            promising(self.target, search, quarter, size),
+            promising(self.rows, search, quarter),
         ]
         points, tops = np.concatenate(parts).astype(search.dtype), []
         for i, key_party in enumerate(split(key, parties)):
-            party = on_device(points[i::parties][:size])
-            tops.append(np.asarray(climb(self.target, party, key_party, gradients=slopes)))
+            tops.append(climb(self.rows, points[i::parties], key_party, gradients=slopes))
             if self.meter.past(SEARCH):
                 break
-        climbed = sum(map(len, tops))
-        self.meter.spend(climb_evaluations(climbed, len(search), self.target.dim))
         return np.concatenate(tops)
+
+    def weigh(self, found: np.ndarray, key: Key[Array, ""]) -> Round:
+        """Fit a mixture to the target by importance sampling, from points that cover it."""
+        key_refine, key_far, key_pick, key_ahead, key = split(key, 5)
+        g = whitening(found)
+        mean, factor = (np.asarray(part.unwrap()) for part in (g.mean, g.factor))
+        far = LawRows(self.law, self.rows.block).draws(key_far, 1000)
+        space = Space.around(self.rows, mean, factor, np.concatenate([far, found]))
+
+        def kernel_of(mixture: Any) -> Kernel:
+            return Kernel(self.target, FunctionBlock(g), mixture.law(), self.law)
+
+        def compile_ahead(count: int) -> None:
+            if self._alone:
+                start, covering = (
+                    kernel_of(normal_components(number, self.target.dim))
+                    for number in (count, count + 1)
+                )
+                chains_ahead(self.ahead, covering, start, key_ahead)
+
+        white = space.whiten(found)
+        with one_thread():
+            fitted = refine(
+                space, white, key_refine,
+                counts=self.recipe.ladder(self.target.dim), draws=self.effort.draws,
+                good_enough=self.recipe.good_enough, chosen=compile_ahead,
+            )  # fmt: skip
+        rng, dtype = generator(key_pick), found.dtype
+        draws = space.colour(fitted.cloud.picked(PICKED, rng)).astype(dtype)
+        count = len(fitted.mixture.means)
+        row = {
+            "stage": f"weighed mixture of {count}",
+            "acceptance": fitted.acceptance,
+            "ess": fitted.ess,
+        }
+        kernel = kernel_of(fitted.mixture)
+        trained = Trained(kernel, fitted.acceptance, fitted.ess, [row], components=count)
+        enough = trained.ess >= SUFFICES and space.missed(fitted, white) <= MISSED
+        self.meter.spend(self.rows.evaluations)
+        self.meter.reach(trained.ess)
+        # chains of a round start from the points found: no weight has to be right for that
+        states = found[rng.permutation(len(found))[: self.effort.chains]]
+        return Round(0, trained, states, draws, found[:0], key, enough)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether one device does the work, beside which another thread may compile."""
+        return (self.devices is None or len(self.devices) < 2) and os.cpu_count() != 1
+
+    def prepare(self, at: Round) -> None:
+        """Before the first round: let the training of its mixture compile beside its chains."""
+        if self._alone:
+            training_ahead(self.ahead, at.trained.kernel, self.recipe, at.key)
 
     def train(self, draws: np.ndarray, key: Key[Array, ""], previous: Trained | None) -> Trained:
         """Train the proposal on draws; the log-variance objective evaluates the density."""
@@ -195,22 +241,12 @@ class Learner:
         self.meter.reach(trained.ess)
         return replace(trained, kernel=gathered(trained.kernel, self.devices))
 
-    def first_round(self, points: np.ndarray, key: Key[Array, ""]) -> Round:
-        """Train on the points found; couplings wait until the draws are of the target."""
-        key_train, key_pick, key = split(key, 3)
-        few = self.recipe.ladder(self.target.dim)[:1]
-        recipe = replace(self.recipe.shorter(BRIEF), flow_below=0.0, components=few)
-        trained = replace(self, recipe=recipe).train(points, key_train, None)
-        pick = generator(key_pick).permutation(len(points))[: self.effort.chains]
-        return Round(0, trained, points[pick], points, points[:0], key, False)
-
     def next_round(self, at: Round) -> Round:
         """Let chains repair the weights, train briefly, and see whether anything changed."""
         key_local, key_cover, key_chains, key_seen, key_train, key = split(at.key, 6)
         began = self.meter.seconds
-        self.ahead.wait(ROUNDS)
         points = on_device(at.draws)
-        gradients = self.target.dim > FEW and gradients_useful(self.target, points)
+        gradients = self.target.dim > FEW and gradients_useful(self.rows, at.draws)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
         proposal = covered(at.trained.kernel, key_cover)
         fresh, states = self.refresh(proposal, local, at.states, self.steps(at), key_chains)
@@ -222,6 +258,7 @@ class Learner:
         self.meter.kept_back = 1.25 * (self.meter.seconds - began)  # the end runs chains as well
         lately = min(REACHES, self.recipe.flow_below)  # couplings can wait for the last training
         brief = replace(self, recipe=replace(self.recipe.shorter(BRIEF), flow_below=lately))
+        self.ahead.wait(TRAINING)
         trained = brief.train(draws, key_train, at.trained)
         done = settled and trained.ess < 1.1 * seen["ess"]
         self.meter.round_seconds = self.meter.seconds - began
@@ -229,6 +266,8 @@ class Learner:
 
     def polish(self, at: Round, key: Key[Array, ""]) -> Trained:
         """Train at full length on the last draws, unless the budget is spent; keep the better."""
+        if at.number == 0 and at.done:
+            return at.trained
         if not self.meter.allows(0, seconds=0.05 * (self.meter.budget.seconds or 0.0)):
             return at.trained
         trained = self.train(at.draws, key, at.trained)
@@ -266,38 +305,51 @@ class Learner:
         self, trained: Trained, draws: np.ndarray, rounds: int, key: Key[Array, ""]
     ) -> Learned:
         """Compose with a local move; measure on chains started apart; say what was reached."""
-        key_cover, key_rest = split(key, 2)
+        key_cover, key_local, key_rest = split(key, 3)
         self.meter.kept_back = 0.0
-        points = on_device(draws[-20_000:])
+        points = on_device(draws[-PICKED:])
         trained = pruned(trained)
         # without the wide cover below: no chain should start far out
         start = proposal_law(trained.kernel)
         trained = best_covered(trained, points, key_cover)
-        gradients = trained.ess < 0.5 and gradients_useful(self.target, points)
+        gradients = trained.ess < 0.5 and gradients_useful(self.rows, draws)
         chances = local_chances(trained.ess, cheap=not gradients)
-        self.ahead.wait(ROUNDS if gradients else END)
-        return self.composed(trained, points, rounds, key_rest, start, gradients, chances)
+        local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
+        return self.composed(trained, local, rounds, key_rest, start, chances)
+
+    def finish_weighed(self, at: Round, key: Key[Array, ""]) -> Learned | None:
+        """The same for a weighed mixture that suffices; None if chains do not bear it out."""
+        key_cover, key_start, key_rest = split(key, 3)
+        kernel = at.trained.kernel
+        trained = replace(at.trained, kernel=covered(kernel, key_cover))
+        local = walk_within_modes(kernel)
+        chances = local_chances(trained.ess, cheap=True)
+        places = finite_rows(self.rows, mixture_draws(kernel, 8 * PILOT_CHAINS, key_start))
+        start = proposal_law(kernel)
+        self.ahead.wait(CHAINS)
+        learned = self.composed(trained, local, 0, key_rest, start, chances, places[:PILOT_CHAINS])
+        outcome = learned.outcome
+        borne_out = outcome.r_hat < 1.02 and outcome.ess_per_draw > 0.5 * trained.ess
+        return learned if borne_out else None
 
     def composed(
         self,
         trained: Trained,
-        points: Array,
+        local: Kernel,
         rounds: int,
         key: Key[Array, ""],
         start: AbstractDistribution,
-        gradients: bool,
         chances: tuple[float, ...],
+        places: np.ndarray | None = None,
     ) -> Learned:
-        """Try chances of a local move in turn on chains from `start`; keep the best."""
-        key_local, key_pilot = split(key, 2)
-        local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
+        """Try chances of a local move in turn on chains from `start`, or `places` of it."""
         warmup = int(np.clip(np.ceil(20 / max(trained.ess, 1e-3)), 20, 200))
         best: Learned | None = None
         for chance in chances:
             kernel = compose(trained.kernel, local, chance)
             began = self.meter.seconds
             least, most = warmup + LEAST_DRAWS, warmup + PILOT_DRAWS
-            trace = self._run(kernel, start, most, key_pilot, least=least)
+            trace = self._run(kernel, start if places is None else places, most, key, least=least)
             outcome = judge_pilot(trace, warmup, self.meter, rounds, trained.history)
             if best is None or outcome.ess_per_draw > best.outcome.ess_per_draw:
                 best = Learned(self.target, start, kernel, warmup, outcome)

@@ -15,14 +15,14 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
-from involutive.bijections import Whitening
 from involutive.classical import Leapfrog, RandomWalk, hmc, random_walk
 from involutive.compiled import jit_once, on_device
-from involutive.kernel import Kernel, evaluate
+from involutive.kernel import Kernel
 from involutive.keys import generator, split
 from involutive.targets import Target
-from involutive.training.mixture_fit import Components, fit_mixture
+from involutive.training.mixture_fit import Components, components_of, fit_mixture
 from involutive.training.recipe import Recipe
+from involutive.training.rows import Rows
 from involutive.training.whitening import whitened
 
 POINTS = 128  # draws the step is tuned on
@@ -30,19 +30,14 @@ ROUNDS = 30
 FACTOR_POINTS = 4096  # draws the scale within modes is taken from
 
 
-def gradients_useful(target: Target, points: Float[Array, "n dim"]) -> bool:
+def gradients_useful(rows: Rows, points: np.ndarray) -> bool:
     """Whether the density has finite gradients, not all zero, at most of the given points."""
     try:
-        slopes = np.asarray(_slopes(target, on_device(np.asarray(points)[:64])))
+        slopes = rows.slopes(np.asarray(points)[:64])[1]
     except (TypeError, ValueError, NotImplementedError):  # it cannot be differentiated
         return False
     finite = np.isfinite(slopes).all(axis=1)
     return bool(finite.mean() > 0.8 and (np.abs(slopes[finite]).sum(axis=1) > 0).mean() > 0.5)
-
-
-@jit_once
-def _slopes(target: Target, points: Array) -> Array:
-    return jax.vmap(jax.grad(lambda x: evaluate(target, x)))(points)
 
 
 def within_mode_factor(
@@ -53,18 +48,24 @@ def within_mode_factor(
     rows = np.linspace(0, len(points) - 1, FACTOR_POINTS).astype(int)
     points = on_device(np.asarray(points)[rows])
     g, white = whitened(points)
-    return _pooled_factor(g, fit_mixture(white, factor_components(points.shape[1]), key))
+    count = max(Recipe().ladder(points.shape[1])[0], 8)
+    factor = pooled_factor(np.asarray(g.factor.unwrap()), fit_mixture(white, count, key))
+    return on_device(factor.astype(points.dtype))
 
 
-def factor_components(dim: int) -> int:
-    """Components of the mixture whose pooled covariance is that within modes."""
-    return max(Recipe().ladder(dim)[0], 8)
+def pooled_factor(factor: np.ndarray, mixture: Components) -> np.ndarray:
+    """A factor of the covariance within the components of a mixture of whitened points."""
+    pooled = np.einsum("k,kij->ij", np.exp(mixture.log_weights), mixture.covariances)
+    return factor @ np.linalg.cholesky(pooled)
 
 
-@jit_once
-def _pooled_factor(g: Whitening, mixture: Components) -> Array:
-    pooled = jnp.einsum("k,kij->ij", jnp.exp(mixture.log_weights), mixture.covariances)
-    return g.factor.unwrap() @ jnp.linalg.cholesky(pooled)
+def walk_within_modes(proposal: Kernel) -> Kernel:
+    """A random walk of the size of the components of a mixture, not tuned: it is made rarely."""
+    g = proposal.involution.g  # type: ignore[attr-defined]
+    mixture = components_of(proposal.auxiliary)  # type: ignore[arg-type]
+    factor = pooled_factor(np.asarray(g.factor.unwrap(), np.float64), mixture)
+    factor = on_device(factor.astype(jnp.result_type(float)))
+    return untuned(proposal.target, factor, False, proposal.initial)[0]
 
 
 def local_move(

@@ -1,22 +1,24 @@
 """A Gaussian mixture fitted to points by expectation-maximisation.
 
-EM finds in seconds what gradient descent finds in minutes, and is where a learned auxiliary law
+EM finds in a second what gradient descent finds in minutes, and is where a learned auxiliary law
 starts. Seeds are spread by k-means++; a component's covariance is shrunk towards the pooled one by
-as many pseudo-points as there are dimensions, so that few points cannot make it singular.
+as many pseudo-points as there are dimensions, so that few points cannot make it singular. On the
+host: every number of points and components would be compiled anew, which takes longer than a fit.
 """
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
 from involutive.auxiliary import GaussianMixture
-from involutive.compiled import jit_often, jit_once, on_device
 from involutive.keys import generator
+from involutive.training.host import one_thread
 
+BLOCK = 4096  # points at a time
 PRODUCTS = 12  # dimensions up to which all products of coordinates are kept
 ITERATIONS = 60
 RISE = 1e-4  # nats a point; below it the rest is left to tuning
@@ -24,151 +26,263 @@ FLOOR = 1e-7  # variance added to every coordinate, in whitened units
 
 
 class Components(NamedTuple):
-    """Weights (log), means and covariances of a mixture."""
+    """Weights (log), means and covariances of a mixture, on the host."""
 
-    log_weights: Float[Array, " k"]
-    means: Float[Array, "k dim"]
-    covariances: Float[Array, "k dim dim"]
+    log_weights: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
 
     def law(self) -> GaussianMixture:
         """The mixture as an auxiliary law."""
-        return law(self)
+        return GaussianMixture(np.exp(self.log_weights), self.means, self.covariances)
+
+    def log_density(self, points: np.ndarray) -> np.ndarray:
+        """The log density at every row."""
+        return np.concatenate(_by_blocks(lambda rows: _shares(self, points[rows])[1], len(points)))
+
+    def draws(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        """`count` draws."""
+        weights = np.exp(self.log_weights - self.log_weights.max())
+        k = rng.choice(len(weights), count, p=weights / weights.sum())
+        noise = rng.normal(size=(count, self.means.shape[1]))
+        factors = np.linalg.cholesky(self.covariances)
+        draws = np.empty_like(noise)
+        for j in np.unique(k):  # one product a component, where one a draw would copy its factor
+            draws[k == j] = self.means[j] + noise[k == j] @ factors[j].T
+        return draws
+
+    def inflated(self, factor: float) -> "Components":
+        """The same with every covariance multiplied by `factor`."""
+        return self._replace(covariances=factor * self.covariances)
 
 
-def law_of(parts: Components) -> GaussianMixture:
-    """The mixture as an auxiliary law, inside of what is compiled."""
-    return GaussianMixture(jnp.exp(parts.log_weights), parts.means, parts.covariances)
+def components_of(law: GaussianMixture) -> Components:
+    """A mixture law as components on the host."""
+    logits, means, log_diagonal, lower = (
+        np.asarray(part, np.float64)
+        for part in (law.logits, law.means, law.log_diagonal, law.lower)
+    )
+    factors = np.tril(lower, -1) + np.eye(means.shape[1]) * np.exp(log_diagonal)[:, :, None]
+    inverse = np.linalg.inv(factors)
+    top = logits.max()
+    log_weights = logits - top - np.log(np.sum(np.exp(logits - top)))
+    return Components(log_weights, means, inverse @ np.swapaxes(inverse, 1, 2))
 
 
-law = jit_once(law_of)
+def joined(parts: list[Components], shares: Any) -> Components:
+    """The mixture of several, each with its share."""
+    levels = [part.log_weights + np.log(share) for part, share in zip(parts, shares, strict=True)]
+    return Components(
+        np.concatenate(levels),
+        np.concatenate([part.means for part in parts]),
+        np.concatenate([part.covariances for part in parts]),
+    )
 
 
 def fit_mixture(
-    points: Float[Array, "n dim"],
+    points: Any,
     count: int,
     key: Key[Array, ""],
-    log_importance: Float[Array, " n"] | None = None,
+    weights: np.ndarray | None = None,
+    iterations: int = ITERATIONS,
+    seeding: np.ndarray | None = None,
 ) -> Components:
-    """Fit `count` components to points, each weighted by `exp(log_importance)` (equal if None).
+    """Fit `count` components to points, weighted by `weights` (equal if None).
+
+    More of them begin where `seeding` is large.
 
     Components that are left without points keep a negligible weight, so that shapes stay the same
     and nothing is compiled twice; `pruned` removes them.
     """
-    n = len(points)
-    count = most_components(count, points)
-    weights = np.ones(n) if log_importance is None else np.exp(np.asarray(log_importance))
-    rows = np.asarray(points)
-    weights = (n * weights / weights.sum()).astype(rows.dtype)
-    seeds = on_device(rows[_spread_seeds(rows, weights, count, key)])
-    return expectation_maximisation(points, on_device(weights), seeds)
+    rows = np.asarray(points, np.float64)
+    count = max(1, min(count, len(rows) // (rows.shape[1] + 1)))
+    weights = _normalised(weights, len(rows))
+    seeds = rows[_spread_seeds(rows, weights if seeding is None else seeding, count, key)]
+    return improved(_first_guess(rows, weights, seeds), rows, weights, iterations)
 
 
-def most_components(count: int, points: Float[Array, "n dim"]) -> int:
-    """`count`, or as many as there are points for."""
-    return max(1, min(count, points.shape[0] // (points.shape[1] + 1)))
+def _normalised(weights: np.ndarray | None, count: int) -> np.ndarray:
+    return np.ones(count) if weights is None else count * weights / weights.sum()
 
 
-def _first_guess(points: Array, weights: Array, seeds: Array) -> Components:
+def _first_guess(points: np.ndarray, weights: np.ndarray, seeds: np.ndarray) -> Components:
     count, dim = seeds.shape
-    spread = jnp.cov(points.T, aweights=weights).reshape(dim, dim) / count ** (2 / dim)
-    wide = jnp.tile(spread + FLOOR * jnp.eye(dim), (count, 1, 1))
-    return Components(jnp.full(count, -np.log(count)), seeds, wide)
+    spread = np.cov(points.T, aweights=weights).reshape(dim, dim) / count ** (2 / dim)
+    wide = np.tile(spread + FLOOR * np.eye(dim), (count, 1, 1))
+    return Components(np.full(count, -np.log(count)), seeds, wide)
 
 
 def _spread_seeds(
     points: np.ndarray, weights: np.ndarray, count: int, key: Key[Array, ""]
 ) -> np.ndarray:
     """k-means++: each seed is drawn in proportion to its squared distance from the others."""
-    rng, weights = generator(key), weights.astype(np.float64)
+    rng = generator(key)
     chosen = [int(rng.choice(len(points), p=weights / weights.sum()))]
     distance = np.sum((points - points[chosen[0]]) ** 2, axis=1)
     for _ in range(count - 1):
-        chance = weights * distance
-        total = chance.sum()
-        pick = rng.choice(len(points), p=chance / total) if total > 0 else chosen[0]
-        chosen.append(int(pick))
-        distance = np.minimum(distance, np.sum((points - points[pick]) ** 2, axis=1))
+        levels = np.cumsum(weights * distance)
+        pick = chosen[0]
+        if levels[-1] > 0:
+            pick = int(np.searchsorted(levels, rng.uniform() * levels[-1]))
+        chosen.append(min(pick, len(points) - 1))
+        distance = np.minimum(distance, np.sum((points - points[chosen[-1]]) ** 2, axis=1))
     return np.asarray(chosen)
 
 
-@jit_often
-def expectation_maximisation(points: Array, weights: Array, seeds: Array) -> Components:
-    """Iterate from means at `seeds` until the mean log-likelihood hardly rises any more.
+def improved(
+    start: Components,
+    points: np.ndarray,
+    weights: np.ndarray | None,
+    iterations: int,
+    prior: float = 0.0,
+) -> Components:
+    """Iterate until the mean log-likelihood hardly rises any more.
 
-    A component whose covariance has no factor, which points very far out can do to rounding, is
-    as it was at the start.
+    Args:
+        start: the components to begin with.
+        points: `(n, dim)`.
+        weights: of the points, equal if None.
+        iterations: the most.
+        prior: how many points each component of `start` counts as: one with few points, in effect,
+            stays nearly as it was. Without it covariances are shrunk towards the pooled one.
     """
-    dim, start = points.shape[1], _first_guess(points, weights, seeds)
+    weights = _normalised(weights, len(points))
+    kept = weights > 0
+    points, weights = points[kept], weights[kept]
+    current, before = start, -np.inf
+    for _ in range(iterations):
+        moments = Moments.of(current, points, weights)
+        current = _sound(moments.maximised(start, prior), current)
+        if not moments.level - before > RISE * weights.sum():
+            break
+        before = moments.level
+    return current
 
-    def again(carry: tuple[Array, Components, Array, Array]) -> Any:
-        count, current, before, _ = carry
-        log_density = component_log_densities(current, points)
-        total = logsumexp(log_density, 1, keepdims=True)
-        share = weights[:, None] * jnp.exp(log_density - total)
-        size = jnp.sum(share, axis=0) + 1e-10
-        means = (share.T @ points) / size[:, None]
-        squares = _second_moments(share, points)
-        scatter = squares - size[:, None, None] * means[:, :, None] * means[:, None, :]
-        pooled = jnp.sum(scatter, axis=0) / jnp.sum(size)
-        scatter = scatter + dim * pooled[None]
-        covariances = scatter / (size + dim)[:, None, None] + FLOOR * jnp.eye(dim)[None]
-        following = Components(jnp.log(size / jnp.sum(size)), means, covariances)
-        level = jnp.mean(weights * total[:, 0])
-        return count + 1, following, level, level - before
 
-    def unfinished(carry: tuple[Array, Components, Array, Array]) -> Array:
-        return (carry[0] < ITERATIONS) & (carry[3] > RISE)
+class Moments(NamedTuple):
+    """What the next components are made of: sums over points, each shared out by a mixture."""
 
-    low = jnp.asarray(-jnp.inf, points.dtype)
-    found = jax.lax.while_loop(unfinished, again, (jnp.asarray(0), start, low, -low))[1]
-    sound = jnp.isfinite(found.log_weights) & jnp.all(
-        jnp.isfinite(jnp.linalg.cholesky(found.covariances)), axis=(1, 2)
+    size: np.ndarray  # (k,)
+    squared: np.ndarray  # (k,), of squared shares
+    first: np.ndarray  # (k, dim), of x
+    second: np.ndarray  # (k, dim, dim), of x xᵀ
+    level: float  # of the log density
+
+    @classmethod
+    def of(cls, mixture: Components, points: np.ndarray, weights: np.ndarray) -> "Moments":
+        """Share points out by a mixture."""
+
+        def part(rows: slice) -> Moments:
+            x, w = points[rows], weights[rows]
+            share, total = _shares(mixture, x)
+            # in double precision: a small covariance is a difference of large sums
+            share = (share * w).astype(np.float64)
+            first, dim = share @ x, x.shape[1]
+            if dim <= PRODUCTS:
+                products = (x[:, :, None] * x[:, None, :]).reshape(len(x), dim * dim)
+                second = (share @ products).reshape(-1, dim, dim)
+            else:
+                second = np.stack([(x * row[:, None]).T @ x for row in share])
+            squared = np.einsum("kn,kn->k", share, share)
+            return cls(share.sum(axis=1), squared, first, second, float(w @ total))
+
+        parts = _by_blocks(part, len(points))
+        sums: Any = (sum(rest, first) for first, *rest in zip(*parts, strict=True))
+        return cls(*sums)
+
+    def maximised(self, start: Components, prior: float) -> Components:
+        """The components of largest likelihood, held to those of `start` or to the pooled one."""
+        size, dim = self.size + 1e-10, self.first.shape[1]
+        held = np.zeros_like(size)
+        if prior:  # in units of the weights: they count as `size²/squared` equal points
+            held = prior * np.maximum(self.squared, 1e-20) / size
+        whole = (size + held)[:, None]
+        means = (self.first + held[:, None] * start.means) / whole
+        centre = start.covariances + start.means[:, :, None] * start.means[:, None, :]
+        second = self.second + held[:, None, None] * centre
+        scatter = second - whole[:, :, None] * means[:, :, None] * means[:, None, :]
+        if not prior:
+            whole, scatter = whole + dim, scatter + dim * np.sum(scatter, axis=0) / np.sum(size)
+        covariances = scatter / whole[:, :, None] + FLOOR * np.eye(dim)
+        return Components(np.log(size / np.sum(size)), means, covariances)
+
+
+def _by_blocks(part: Callable[[slice], Any], count: int) -> list[Any]:
+    """`part` of every block of rows, which stays in a core's cache, on all cores."""
+    blocks = [slice(low, low + BLOCK) for low in range(0, count, BLOCK)]
+    workers = min(len(blocks), os.cpu_count() or 1)
+    if workers < 2:
+        return [part(rows) for rows in blocks]
+    with one_thread(), ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(part, blocks))
+
+
+def _sound(new: Components, old: Components) -> Components:
+    """The new components, but the old ones where a new one is not finite or has no factor."""
+    finite = np.isfinite(new.log_weights) & np.isfinite(new.covariances).all(axis=(1, 2))
+    finite &= np.isfinite(new.means).all(axis=1)
+    safe = np.where(finite[:, None, None], new.covariances, old.covariances)
+    sound = finite & (np.linalg.eigvalsh(safe)[:, 0] > 0)
+    if sound.all():
+        return new
+    return Components(
+        *(
+            np.where(sound.reshape(-1, *[1] * (part.ndim - 1)), part, before)
+            for part, before in zip(new, old, strict=True)
+        )
     )
-    return jax.tree.map(
-        lambda new, old: jnp.where(sound.reshape(-1, *[1] * (new.ndim - 1)), new, old),
-        found,
-        start,
-    )
 
 
-def _second_moments(share: Array, points: Array) -> Float[Array, "k dim dim"]:
-    """`Σ_n s_nk x_n x_nᵀ` for every component k."""
-    n, dim = points.shape
-    if dim > PRODUCTS:
-        return jax.vmap(lambda s: (points * s[:, None]).T @ points, 1)(share)
-    products = (points[:, :, None] * points[:, None, :]).reshape(n, dim * dim)
-    return (share.T @ products).reshape(-1, dim, dim)
+def _shares(mixture: Components, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The share `(k, n)` of every component in every point, and the log density there.
 
-
-def component_log_densities(mixture: Components, points: Array) -> Float[Array, "n k"]:
-    """`log(w_k N(x; μ_k, Σ_k))` for every point and component."""
-    dim = points.shape[1]
-    factor = jnp.linalg.cholesky(mixture.covariances)
-    inverse = jax.vmap(
-        lambda low: jax.scipy.linalg.solve_triangular(low, jnp.eye(dim), lower=True)
-    )(factor)
-    log_diagonal = jnp.sum(jnp.log(jax.vmap(jnp.diagonal)(inverse)), axis=1)
-
+    In single precision, which is four times as fast and enough for points that are whitened.
+    """
+    count, dim = mixture.means.shape
+    factors = np.linalg.inv(np.linalg.cholesky(mixture.covariances))
+    offsets = np.einsum("kij,kj->ki", factors, mixture.means).astype(np.float32)
     # one matrix product for all components, where `A_k (x - μ_k)` would be k small ones
-    shift = jnp.einsum("kij,kj->ki", inverse, mixture.means)
-    white = points @ inverse.reshape(-1, dim).T
-    white = white.reshape(len(points), -1, dim) - shift[None]
-    squares = jnp.sum(white**2, axis=2)
-    constant = mixture.log_weights + log_diagonal - 0.5 * dim * jnp.log(2 * jnp.pi)
-    return constant[None, :] - 0.5 * squares
+    white = factors.reshape(-1, dim).astype(np.float32) @ points.T.astype(np.float32)
+    white -= offsets.reshape(-1, 1)
+    squares = np.sum(np.square(white, out=white).reshape(count, dim, -1), axis=1)
+    diagonals = np.log(np.einsum("kii->ki", factors)).sum(axis=1)
+    level = mixture.log_weights + diagonals - 0.5 * dim * np.log(2 * np.pi)
+    log_density = level.astype(np.float32)[:, None] - 0.5 * squares
+    top = log_density.max(axis=0)
+    share = np.exp(np.subtract(log_density, top, out=log_density), out=log_density)
+    total = share.sum(axis=0)
+    share /= total
+    return share, top.astype(np.float64) + np.log(total)
 
 
-def count_clusters(mixture: Components, apart: float = 3.0) -> int:
-    """How many groups of overlapping components there are.
+def clusters(mixture: Components, apart: float = 3.0) -> np.ndarray:
+    """The number of the group of overlapping components that each one belongs to.
 
     Two components overlap if the Bhattacharyya distance of their shapes at the distance of their
     means, `(μ_i - μ_j)ᵀ (Σ_i + Σ_j)⁻¹ (μ_i - μ_j)/4`, is below `apart`.
     """
-    means, covariances = np.asarray(mixture.means), np.asarray(mixture.covariances)
+    means, covariances = mixture.means, mixture.covariances
     group = np.arange(len(means))
-    for i in range(len(means)):
-        for j in range(i):
-            gap = means[i] - means[j]
-            if gap @ np.linalg.solve(covariances[i] + covariances[j], gap) / 4 < apart:
-                group[group == group[i]] = group[j]
-    return len(np.unique(group))
+    for i in range(1, len(means)):
+        gaps = means[i] - means[:i]
+        solved = np.linalg.solve(covariances[i] + covariances[:i], gaps[:, :, None])[:, :, 0]
+        for j in np.flatnonzero(np.sum(gaps * solved, axis=1) / 4 < apart):
+            group[group == group[i]] = group[j]
+    return np.unique(group, return_inverse=True)[1]
+
+
+def count_clusters(mixture: Components) -> int:
+    """How many groups of overlapping components there are."""
+    return int(clusters(mixture).max()) + 1
+
+
+def merged(mixture: Components) -> Components:
+    """One component for every group of overlapping ones, with its weight, mean and covariance."""
+    group, weights = clusters(mixture), np.exp(mixture.log_weights)
+    members = (np.arange(group.max() + 1)[:, None] == group[None]) * weights
+    size = members.sum(axis=1)
+    means = members @ mixture.means / size[:, None]
+    own = mixture.covariances + mixture.means[:, :, None] * mixture.means[:, None, :]
+    second = np.einsum("gk,kij->gij", members, own) / size[:, None, None]
+    covariances = second - means[:, :, None] * means[:, None, :]
+    return Components(np.log(size / size.sum()), means, covariances)

@@ -86,7 +86,7 @@ class Recipe:
             return self.components
         if dim <= 3:
             return (32, 128)
-        return (16, 48) if dim <= MANY else (24,) if dim <= 30 else (1, 8)
+        return (16, 48) if dim <= MANY else (24,) if dim <= 30 else (8,)
 
 
 @dataclass(frozen=True)

@@ -1,69 +1,60 @@
 """Finding where a density lives, from nothing but the density and an initial law X.
 
-Two starts complement each other. **Climbs**: points of X climb the density, each by its own step
-along every coordinate (Rprop, so scales from 1e-4 to 1e4 do not matter), then HMC with the local
-curvature as its metric spreads them over their mode. It finds separate modes in high dimension.
-**Annealing**: BlackJAX's adaptive tempered SMC carries particles from X to the target. It finds
-curved and flat shapes, needs no gradient, and is not drawn into narrow spikes of no mass. Where
-the draws of X weigh evenly enough they are **resampled** by weight instead, which costs nothing.
+Two starts complement each other. **Climbs** (`climbs.py`) find separate modes in high dimension.
+**Annealing**: adaptive tempered SMC carries particles from X to the target through the laws
+`X^(1-β) p^β`. It finds curved and flat shapes, needs no gradient, and is not drawn into narrow
+spikes of no mass. Where the draws of X weigh evenly enough they are **resampled** by weight
+instead, which costs nothing.
 
-Neither has to weigh the modes: the learned kernel is exact and does that.
+Neither has to weigh the modes: importance weights do that, or the learned kernel, which is exact.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
-import optax
-from flowjax.distributions import AbstractDistribution
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
-from involutive.classical import hmc, random_walk
-from involutive.compiled import jit_often, jit_once, on_device
-from involutive.kernel import State, evaluate
-from involutive.keys import generator
-from involutive.targets import Target
+from involutive.keys import generator, split
+from involutive.training.moves import Places, move
+from involutive.training.rows import LawRows, Rows
 
-Points = Float[Array, "n dim"]
-
-SCREEN_STEPS = 12
-CLIMB_STEPS = 200
-SPREAD_STEPS = 60
-LEAPS = 4
 ENOUGH = 500  # effective draws among those of X with which annealing adds nothing
+KEPT = 0.7  # share of the particles that count in effect after a change of temperature
 MOVES = 5  # MCMC moves a temperature
 TEMPERATURES = 100  # more than ever needed; a density that needs more has no path from X
 
 
 def finite_draws(
-    target: Target, law: AbstractDistribution, key: Key[Array, ""], count: int
+    rows: Rows, law: LawRows, key: Key[Array, ""], count: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw `count` points of X at which the density is finite, from up to 100 times as many.
 
     Returns them with their log weights `log p(x) - log X(x)`.
     """
     kept, heights = list[np.ndarray](), list[np.ndarray]()
-    for attempt in range(100):
-        points, weights = map(np.asarray, _draws(target, law, jr.fold_in(key, attempt), count))
+    for key_attempt in split(key, 100):
+        points = law.draws(key_attempt, count)
+        weights = rows.values(points) - law.values(points)
         finite = np.isfinite(weights)
         kept.append(points[finite])
         heights.append(weights[finite])
         if sum(map(len, kept)) >= count:
             break
     found, weights = np.concatenate(kept), np.concatenate(heights)
-    rows = np.resize(np.arange(len(found)), count if len(found) else 0)
-    return found[rows], weights[rows]
+    places = np.resize(np.arange(len(found)), count if len(found) else 0)
+    return found[places], weights[places]
 
 
-@jit_once
-def _draws(
-    target: Target, law: AbstractDistribution, key: Key[Array, ""], count: int
-) -> tuple[Points, Array]:
-    points = law.sample(key, (count,))
-    return points, jax.vmap(lambda x: evaluate(target, x) - law.log_prob(x))(points)
+def finite_rows(rows: Rows, points: np.ndarray) -> np.ndarray:
+    """The points that are finite and at which the density is."""
+    return points[np.isfinite(points).all(axis=1) & np.isfinite(rows.values(points))]
+
+
+def effective(log_weights: np.ndarray) -> float:
+    """How many equal draws weighted ones are worth, `(Σw)²/Σw²`."""
+    weights = np.exp(log_weights.astype(np.float64) - log_weights.max())
+    return float(weights.sum() ** 2 / np.sum(weights**2))
 
 
 def resampled(
@@ -71,204 +62,95 @@ def resampled(
 ) -> np.ndarray | None:
     """Draws of X picked by weight, where they are draws of the target: the weights are even.
 
-    None if fewer than `ENOUGH` count in effect, `(Σw)²/Σw²`: then the target must be approached
-    from X through laws between them.
+    None if fewer than `ENOUGH` count in effect: then the target must be approached from X through
+    laws between them.
     """
-    weights = np.exp(log_weights.astype(np.float64) - log_weights.max())
-    if weights.sum() ** 2 / np.sum(weights**2) < ENOUGH:
+    if effective(log_weights) < ENOUGH:
         return None
+    weights = np.exp(log_weights.astype(np.float64) - log_weights.max())
     return points[generator(key).choice(len(points), count, p=weights / weights.sum())]
 
 
-@jit_once
-def log_densities(target: Target, points: Points) -> Float[Array, " n"]:
-    """The log density at every row."""
-    return jax.vmap(target.log_density)(points)
+class Tempered(NamedTuple):
+    """`log X(x) + β (log p(x) - log X(x))` at rows, with slopes where they are asked for."""
 
+    rows: Rows
+    law: LawRows
+    heat: float
 
-@jit_often
-def ascend(target: Target, points: Points, steps: Array) -> tuple[Points, Float[Array, " n"]]:
-    """The highest point on the way up from every row, and its log density."""
-    return jax.vmap(lambda x: _ascend(target, x, steps))(points)
+    def values(self, points: np.ndarray) -> np.ndarray:
+        return self._joined(self.law.values(points), self.rows.values(points))
 
+    def slopes(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        (prior, prior_slope), (value, slope) = self.law.slopes(points), self.rows.slopes(points)
+        return self._joined(prior, value), prior_slope + self.heat * (slope - prior_slope)
 
-@jit_often
-def _spread_all(target: Target, points: Points, key: Key[Array, ""], gradients: bool) -> Points:
-    keys = jr.split(key, points.shape[0])
-    return jax.vmap(lambda x, k: _spread(target, x, k, gradients))(points, keys)
-
-
-def promising(target: Target, points: np.ndarray, count: int, block: int) -> np.ndarray:
-    """Of many points, the `count` that stand highest after a few steps up, `block` at a time.
-
-    A narrow mode catches few points of X, and they are lost among those of the wide ones; a few
-    steps up lift them above.
-    """
-    rows = np.resize(np.arange(len(points)), -(-len(points) // block) * block)
-    steps = jnp.asarray(SCREEN_STEPS)
-    parts = [
-        ascend(target, on_device(part), steps)
-        for part in np.split(points[rows], len(rows) // block)
-    ]
-    tops, heights = (
-        np.concatenate([np.asarray(x) for x in part])[: len(points)]
-        for part in zip(*parts, strict=True)
-    )
-    return tops[np.argsort(-np.where(np.isnan(heights), -np.inf, heights), kind="stable")[:count]]
-
-
-def climb(target: Target, points: Points, key: Key[Array, ""], *, gradients: bool = True) -> Points:
-    """Climb from every point to its mode, then spread over it in the local metric.
-
-    By HMC, or by a random walk, which spreads as well in few dimensions.
-    """
-    tops, _ = ascend(target, points, jnp.asarray(CLIMB_STEPS))
-    return _spread_all(target, tops, key, gradients)
-
-
-def climb_evaluations(count: int, screened: int, dim: int) -> int:
-    """Density evaluations (a gradient counted as three) that `promising` and `climb` make."""
-    return 3 * (SCREEN_STEPS + 1) * screened + count * (
-        3 * (CLIMB_STEPS + 1) + 3 * dim + SPREAD_STEPS * (3 * LEAPS + 4)
-    )
-
-
-def _ascend(target: Target, x: Array, steps: Array) -> tuple[Array, Array]:
-    """The highest point on the way up from x, and its log density."""
-    optimiser: Any = optax.rprop(0.1, min_step_size=1e-9, max_step_size=1e3)
-    value_and_slope = jax.value_and_grad(lambda y: evaluate(target, y))
-
-    def up(_: Any, carry: Any) -> Any:
-        x, memory, best, height = carry
-        value, slope = value_and_slope(x)
-        higher = value > height
-        best, height = jnp.where(higher, x, best), jnp.where(higher, value, height)
-        downhill = -jnp.where(jnp.isfinite(slope), slope, 0.0)
-        updates, memory = optimiser.update(downhill, memory, x)
-        return x + jnp.asarray(updates), memory, best, height
-
-    start = (x, optimiser.init(x), x, jnp.full((), -jnp.inf, x.dtype))
-    return jax.lax.fori_loop(0, steps + 1, up, start)[2:]
-
-
-def _local_factor(target: Target, x: Array) -> Array:
-    """A factor of the inverse curvature at x, its axes kept between 1e-6 and 30."""
-    curvature = -jax.hessian(lambda y: evaluate(target, y))(x)
-    curvature = jnp.where(jnp.isfinite(curvature), curvature, 0.0)
-    curvature = 0.5 * (curvature + curvature.T)
-    values, axes = jnp.linalg.eigh(curvature)
-    scales = jnp.clip(1 / jnp.sqrt(jnp.maximum(jnp.abs(values), 1e-12)), 1e-6, 30.0)
-    return axes * scales[None, :]
-
-
-def _spread(target: Target, x: Array, key: Key[Array, ""], gradients: bool) -> Array:
-    """Moves from x, their size adapted along the way: they only have to find the mode's bulk."""
-    factor = _local_factor(target, x)
-    if gradients:
-        first, most, goal = 0.5 / target.dim**0.25, 1.5, 0.75
-    else:
-        first, most, goal = 1.0 / target.dim**0.5, 3.0, 0.3
-
-    def move(t: Array, carry: tuple[State, Array]) -> tuple[State, Array]:
-        state, size = carry
-        local = (
-            hmc(target, size, LEAPS, factor) if gradients else random_walk(target, size * factor)
-        )
-        state, info = local.step(jr.fold_in(key, t), state)
-        return state, jnp.clip(size * jnp.exp(0.3 * (info.acceptance_rate - goal)), 1e-4, most)
-
-    state = State(x, evaluate(target, x))
-    return jax.lax.fori_loop(0, SPREAD_STEPS, move, (state, jnp.asarray(first)))[0].position
+    def _joined(self, prior: np.ndarray, value: np.ndarray) -> np.ndarray:
+        return np.where(np.isfinite(value), prior + self.heat * (value - prior), -np.inf)
 
 
 def anneal(
-    target: Target,
-    law: AbstractDistribution,
-    points: Points,
+    rows: Rows,
+    law: LawRows,
+    points: np.ndarray,
+    log_weights: np.ndarray,
     key: Key[Array, ""],
     *,
     gradients: bool,
     spent: Callable[[], bool] = lambda: False,
-) -> tuple[np.ndarray, int]:
-    """Carry particles from X to the target by adaptive tempered SMC; also count evaluations.
+) -> np.ndarray:
+    """Carry draws of X to the target by adaptive tempered SMC; they stop on the way once `spent()`.
 
-    They stop on the way once `spent()`.
+    `log_weights` are `log p - log X` at the points. Each temperature keeps `KEPT` of the particles
+    in effect; they are resampled and moved there, by HMC with the particles' spread as its metric
+    or by a random walk with their covariance.
     """
-    particles, dim = points.shape
-    state: Any = _first_state(points)
-    size, evaluations = 0.5 if gradients else 2.38 / np.sqrt(dim), 0
-    cost = MOVES * (3 * (LEAPS + 1) if gradients else 1) + 2
-    for i in range(TEMPERATURES):
-        # a step moves particles at the temperature before and weighs them: the last begins at one
-        last = float(state.tempering_param) >= 1.0
-        with jax.debug_key_reuse(False):  # BlackJAX's own loop passes one key twice
-            state, rate = _smc_step(
-                target, law, gradients, jr.fold_in(key, i), state, jnp.asarray(size)
-            )
-        evaluations += particles * cost
-        size *= float(np.exp(np.clip(float(rate) - (0.75 if gradients else 0.3), -0.5, 0.5)))
-        size = min(size, 3.0)
-        if last or spent():
+    rng, dim = generator(key), rows.dim
+    size, heat = (0.5 if gradients else 2.38 / np.sqrt(dim)), 0.0
+    for _ in range(TEMPERATURES):
+        step = _next_step(log_weights, 1.0 - heat)
+        points = points[_systematic(step * log_weights, rng)]
+        heat = min(heat + step, 1.0)
+        tempered, factor = Tempered(rows, law, heat), _factor(points, gradients)
+        places = Places.at(tempered, points, gradients)
+        for _ in range(MOVES):
+            places, rate = move(tempered, places, factor, size, rng)
+            size *= float(np.exp(np.clip(rate.mean() - (0.75 if gradients else 0.3), -0.5, 0.5)))
+            size = min(size, 3.0)
+        points = places.points
+        if heat >= 1.0 or spent():
             break
-    return np.asarray(state.particles), evaluations
+        log_weights = rows.values(points) - law.values(points)
+        log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
+    return points
 
 
-@jit_once
-def _first_state(points: Points) -> Any:
-    from blackjax.smc import adaptive_tempered
+def _next_step(log_weights: np.ndarray, most: float) -> float:
+    """The largest rise of β, at most `most`, with `KEPT` of the particles left in effect."""
+    goal = KEPT * len(log_weights)
+    if effective(most * log_weights) >= goal:
+        return most
+    low, high = 0.0, most
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if effective(middle * log_weights) >= goal else (low, middle)
+    return max(low, 1e-6)
 
-    # arrays from the first temperature on: a number would be compiled in
-    return jax.tree.map(lambda x: jnp.asarray(x, points.dtype), adaptive_tempered.init(points))
 
-
-@jit_often
-def _smc_step(
-    target: Target,
-    law: AbstractDistribution,
-    gradients: bool,
-    key: Array,
-    state: Any,
-    size: Array,
-) -> tuple[Any, Array]:
-    """One temperature; targets that differ in their arrays only share what was compiled."""
-    # imported here: BlackJAX starts JAX's backend, and a cluster must be joined before that
-    import blackjax
-    from blackjax.mcmc import random_walk
-    from blackjax.smc import adaptive_tempered, resampling
-
-    def log_prior(x: Array) -> Array:
-        return law.log_prob(x)
-
-    def log_likelihood(x: Array) -> Array:
-        value = evaluate(target, x) - law.log_prob(x)
-        return jnp.where(jnp.isfinite(value), value, -1e30)
-
-    move = blackjax.hmc.build_kernel() if gradients else _random_walk_move()
-    begin = blackjax.hmc.init if gradients else random_walk.init
-    kernel = adaptive_tempered.build_kernel(
-        log_prior, log_likelihood, move, begin, resampling.systematic, target_ess=0.7
+def _systematic(log_weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Places picked by weight, with one random number for all of them."""
+    weights = np.exp(log_weights.astype(np.float64) - log_weights.max())
+    levels, count = np.cumsum(weights / weights.sum()), len(weights)
+    return np.minimum(
+        np.searchsorted(levels, (np.arange(count) + rng.uniform()) / count), count - 1
     )
-    spread = jnp.var(state.particles, axis=0) + 1e-12
+
+
+def _factor(points: np.ndarray, gradients: bool) -> np.ndarray:
+    """Scales of the particles: of every coordinate, or a factor of their covariance."""
+    wide = points.astype(np.float64)
+    spread = np.var(wide, axis=0) + 1e-12
     if gradients:
-        parameters = {
-            "step_size": size[None],
-            "inverse_mass_matrix": spread[None],
-            "num_integration_steps": jnp.array([LEAPS]),
-        }
-    else:
-        covariance = jnp.cov(state.particles.T).reshape(spread.size, spread.size)
-        factor = jnp.linalg.cholesky(covariance + 1e-9 * jnp.diag(spread))
-        parameters = {"factor": size * factor[None]}
-    state, info = kernel(key, state, MOVES, parameters)
-    return state, jnp.mean(info.update_info.acceptance_rate)
-
-
-def _random_walk_move() -> Any:
-    from blackjax.mcmc import random_walk
-
-    kernel = random_walk.build_additive_step()
-
-    def move(key: Array, state: Any, log_density: Any, factor: Array) -> Any:
-        return kernel(key, state, log_density, random_walk.normal(factor))
-
-    return move
+        return np.diag(np.sqrt(spread)).astype(points.dtype)
+    covariance = np.cov(wide.T).reshape(spread.size, spread.size) + 1e-9 * np.diag(spread)
+    return np.linalg.cholesky(covariance).astype(points.dtype)

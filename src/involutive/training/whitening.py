@@ -9,7 +9,7 @@ from involutive.bijections import Whitening
 from involutive.compiled import jit_once, on_device
 
 
-def whitening(points: Float[Array, "n dim"]) -> Whitening:
+def whitening(points: Float[Array, "n dim"] | np.ndarray) -> Whitening:
     """Whiten by mean and covariance, with points beyond six robust sds drawn in first.
 
     On the host: sorting takes longer to compile than to do.
@@ -23,12 +23,7 @@ def whitening(points: Float[Array, "n dim"]) -> Whitening:
     covariance = np.cov(drawn_in.T).reshape(dim, dim) + 1e-6 * np.eye(dim)
     factor = scale[:, None] * np.linalg.cholesky(covariance)
     mean = centre + scale * np.mean(drawn_in, axis=0)
-    return _whitening(on_device(mean.astype(dtype)), on_device(factor.astype(dtype)))
-
-
-@jit_once
-def _whitening(mean: Array, factor: Array) -> Whitening:
-    return Whitening(mean, factor)
+    return Whitening(mean.astype(dtype), factor.astype(dtype))
 
 
 def whitened(points: Float[Array, "n dim"]) -> tuple[Whitening, Float[Array, "n dim"]]:

@@ -2,6 +2,7 @@
 
 import time
 
+import involutive.interop.arviz  # noqa: F401  no peer's imports are part of its time
 from involutive.bench.peers.base import Outcome, Task, keep_sampling
 from involutive.sampling.run import sample
 from involutive.training.learn import learn
