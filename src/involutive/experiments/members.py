@@ -62,7 +62,7 @@ def train(
     config: Any,
     samples: Array,
     key: Key[Array, ""],
-    spent: Callable[[], bool],
+    spent: Callable[[], bool] = lambda: False,
 ) -> Fit:
     """Train a member on exact draws of mog6, until it has had its steps or time is `spent`."""
     key_network, key_fit = jr.split(key)
