@@ -71,7 +71,8 @@ class Config:
         draws: draws of each of 64 chains in stationarity.
         training_draws: exact draws that all learn from.
         batch: chains a rollout of lambda=1.
-        rollout: b of lambda=1; at 1 nothing is learned about states that missed the modes.
+        rollout: b of lambda=1, judged after each of its steps; at 1 nothing is learned about states
+            that missed the modes, and judged after the last alone, little about the first step.
         goals: of lambda=1: acceptance from X, share near a mode after one and after three steps.
         seed: of everything.
     """

@@ -36,7 +36,7 @@ def objective_of(name: str, config: Any) -> AbstractObjective | None:
     steps, both = config.family_steps, {"steps": 1, "data_steps": 2, "critic_depth": 2}
     match name:
         case "lambda=1":
-            first = {"steps": config.rollout, "batch": config.batch}
+            first = {"steps": config.rollout, "every_step": True, "batch": config.batch}
             return Mgan(MganConfig.tuned(decay=config.train_steps, **first))
         case "lambda<1":
             return Mgan(MganConfig.tuned(decay=steps, balance=0.3, **both))
