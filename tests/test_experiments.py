@@ -182,6 +182,24 @@ def test_an_experiment_that_is_ended_keeps_the_seeds_it_had(tmp_path, monkeypatc
     assert all(header["claims"].values()) and fw.draw_saved(tmp_path / "recipe")
 
 
+@pytest.mark.parametrize(
+    ("name", "behind"), [("acceptance", "first proposals"), ("near", "states near a mode")]
+)
+def test_convergence_claims_fail_with_one_seed_behind_at_one_step(name, behind):
+    from involutive.experiments import convergence, members
+
+    members_at = np.array([[0.99] * 10, [0.97] * 10])  # lambda=1, and A-NICE-MC
+    data = {"members": np.array([members.PAPER, members.PEER]), "seeds dead": np.zeros(5, bool)}
+    data |= {"goals": np.array([0.95, 0.92, 0.96])}
+    for figure, sign in (("acceptance", 1), ("near", 1), ("nll", -1)):
+        data |= {figure: sign * members_at, f"seeds {figure}": np.full((5, 10), sign * 0.99)}
+    assert all(convergence.claims(data).values())
+    step = 0 if name == "acceptance" else 8
+    data[f"seeds {name}"][3, step] = data[name][1, step]  # as good is not better
+    (failed,) = (claim for claim, holds in convergence.claims(data).items() if not holds)
+    assert behind in failed
+
+
 @pytest.mark.deep
 def test_likelihood_first_mixes_where_the_critics_alone_do_not():
     from involutive.experiments import convergence, members
