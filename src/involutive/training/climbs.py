@@ -15,6 +15,8 @@ from involutive.training.rows import Rows
 SCREEN_STEPS = 12
 CLIMB_STEPS = 200
 SPREAD_STEPS = 60
+LOOK = 25  # steps, in which some point must rise
+RISE = 0.01  # by that much
 FIRST_STEP, LEAST_STEP, MOST_STEP = 0.1, 1e-9, 1e3
 
 
@@ -25,7 +27,13 @@ def ascend(rows: Rows, points: np.ndarray, steps: int) -> tuple[np.ndarray, np.n
     """
     x, best, height = points, points, np.full(len(points), -np.inf, points.dtype)
     size, before = np.full_like(points, FIRST_STEP), np.zeros_like(points)
-    for _ in range(steps + 1):
+    last = height
+    for step in range(steps + 1):
+        if step % LOOK == 0:
+            with np.errstate(invalid="ignore"):  # of two that are -inf
+                if step and not np.any(height - last > RISE):
+                    break
+            last = height
         value, slope = rows.slopes(x)
         higher = value > height
         best, height = np.where(higher[:, None], x, best), np.where(higher, value, height)

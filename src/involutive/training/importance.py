@@ -55,7 +55,8 @@ class Cloud(NamedTuple):
     def picked(self, count: int, rng: np.random.Generator) -> np.ndarray:
         """Points picked by weight: approximate draws of the target."""
         weights = self.weights
-        return self.points[rng.choice(len(weights), count, p=weights / weights.sum())]
+        chances = weights / weights.sum() if weights.any() else None
+        return self.points[rng.choice(len(weights), count, p=chances)]
 
 
 @dataclass(frozen=True)
@@ -165,26 +166,33 @@ def refine(
         yield first
         for count, key_count in zip(counts[1:], keys[1:], strict=True):
             assert best is not None
-            seeds = np.concatenate([best.cloud.picked(len(found), rng), found[: len(found) // 4]])
+            seeds = found  # until the weights can be trusted
+            if best.ess > REACHES:
+                picked = best.cloud.picked(len(found), rng)
+                seeds = np.concatenate([picked, found[: len(found) // 4]])
             lacking = space.lacking(best.mixture, seeds)
             yield fit_mixture(seeds, count, key_count, None, 3 * BRIEF, seeding=lacking)
 
     sizes = (draws // 8, draws // 4, draws // 4)
     for mixture in offers():
         fitted = _repeated(space, mixture, found, sizes, rng)
-        if best is not None and fitted.ess < HELPS * best.ess:
-            break
-        best = fitted
-        if best.ess > NEARLY * good_enough:
+        helped = best is None or fitted.ess > HELPS * best.ess
+        best = fitted if best is None or helped else best
+        # a poor one may lack modes, which only many more components show
+        if best.ess > NEARLY * good_enough or (not helped and best.ess > REACHES):
             break
     assert best is not None
     if best.ess < REACHES:  # too little to tell which components are needed
         best = _polished(space, best, draws // 2, rng, REACHES)
-    best = _simpler(space, best)
-    chosen(len(best.mixture.means))
-    most = _affordable(*best.mixture.means.shape)
-    size = int(np.clip(most, draws // 2, 4 * draws))
-    return _polished(space, best, size, rng, good_enough)
+    few = _simpler(space, best)
+    for start in (best,) if few is best else (few, best):
+        count, dim = start.mixture.means.shape
+        chosen(count)
+        size = int(np.clip(_affordable(count, dim), draws // 2, 4 * draws))
+        best = max(best, _polished(space, start, size, rng, good_enough), key=lambda f: f.ess)
+        if best.ess > SETTLED:
+            break
+    return best
 
 
 def _affordable(count: int, dim: int) -> float:
@@ -218,7 +226,10 @@ def _repeated(
 def _fitted_to(clouds: list[Cloud], mixture: Components) -> Components:
     """The mixture after some iterations of EM on clouds; components with few points stay put."""
     joint, dim = Cloud.of(clouds), mixture.means.shape[1]
-    return improved(mixture, joint.points, joint.weights, BRIEF, prior=2.0 * dim)
+    weights = joint.weights
+    if not weights.any():
+        return mixture
+    return improved(mixture, joint.points, weights, BRIEF, prior=2.0 * dim)
 
 
 def _polished(

@@ -21,6 +21,7 @@ from involutive.training.host import one_thread
 BLOCK = 4096  # points at a time
 PRODUCTS = 12  # dimensions up to which all products of coordinates are kept
 ITERATIONS = 60
+FAR = np.float32(1e15)  # sds, whose squares are still finite
 RISE = 1e-4  # nats a point; below it the rest is left to tuning
 FLOOR = 1e-7  # variance added to every coordinate, in whitened units
 
@@ -244,6 +245,7 @@ def _shares(mixture: Components, points: np.ndarray) -> tuple[np.ndarray, np.nda
     # one matrix product for all components, where `A_k (x - μ_k)` would be k small ones
     white = factors.reshape(-1, dim).astype(np.float32) @ points.T.astype(np.float32)
     white -= offsets.reshape(-1, 1)
+    np.clip(white, -FAR, FAR, out=white)  # a point that far out is one of no component
     squares = np.sum(np.square(white, out=white).reshape(count, dim, -1), axis=1)
     diagonals = np.log(np.einsum("kii->ki", factors)).sum(axis=1)
     level = mixture.log_weights + diagonals - 0.5 * dim * np.log(2 * np.pi)

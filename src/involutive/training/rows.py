@@ -20,6 +20,7 @@ from involutive.keys import generator
 from involutive.program import factorises_many, program_of
 
 BLOCK = 512  # rows a call: enough to keep a core busy
+WIDE = 16 * BLOCK  # of many rows: beside XLA's compiler every call may have to wait for its threads
 GRADIENT = 3  # evaluations that a slope counts as
 
 
@@ -39,24 +40,25 @@ class Rows:
     def values(self, points: np.ndarray) -> np.ndarray:
         """The function at every row."""
         self.evaluations += len(points)
-        return self._each(_values, points)[0]
+        block = WIDE if self.block == BLOCK and len(points) >= WIDE else self.block
+        return self._each(_values, points, block)[0]
 
     def slopes(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The function and its gradient at every row."""
         self.evaluations += GRADIENT * len(points)
-        values, slopes = self._each(_slopes, points)
+        values, slopes = self._each(_slopes, points, self.block)
         return values, slopes
 
     def curvatures(self, points: np.ndarray) -> np.ndarray:
         """The matrix of second derivatives at every row."""
         self.evaluations += GRADIENT * self.dim * len(points)
-        return self._each(_curvatures, points)[0]
+        return self._each(_curvatures, points, self.block)[0]
 
-    def _each(self, program: Any, points: np.ndarray) -> list[np.ndarray]:
+    def _each(self, program: Any, points: np.ndarray, block: int) -> list[np.ndarray]:
         count = len(points)
-        padded = points[np.resize(np.arange(count), -(-count // self.block) * self.block)]
+        padded = points[np.resize(np.arange(count), -(-count // block) * block)]
         parts = []
-        for rows in padded.reshape(-1, self.block, self.dim):
+        for rows in padded.reshape(-1, block, self.dim):
             part = program(self.function, on_device(rows))
             parts.append(jax.block_until_ready(part) if self._alone else part)
         return [
