@@ -3,8 +3,8 @@
 A limit in seconds is shared out: the search may take until `SEARCH` of it, another round is begun
 only if it will probably end in time, and enough is kept back to compose the kernel and measure it.
 What that takes is not known before: `KEPT_BACK` is assumed until a round has shown it, compilation
-included. Compilation takes about 3 s on two cores, and some 15 s more where rounds are made; no limit
-makes it shorter.
+included. Compilation takes about 3 s on two cores, and some 15 s more where rounds are made; no
+limit makes it shorter.
 """
 
 import time
