@@ -4,7 +4,8 @@
    draws of X resampled by weight where enough of them count.
 2. Weigh what was found (`importance.py`): a mixture is fitted to the target by its own
    importance-weighted draws. The points found need the right support only. Where that suffices, and
-   chains bear it out, learning ends here: go to 5.
+   chains bear it out, learning ends here: go to 5. Where weights tell too little, the proposal is
+   trained on the points found instead.
 3. Run many chains with that proposal and a local move. The kernel is exact, so the chains repair
    the weights of the modes. Their states train the proposal of the next round (`recipe.py`).
 4. Stop when the effective draws per draw and the spread of the draws no longer change; train once
@@ -38,7 +39,7 @@ from involutive.training.cost import (
     operations,
 )
 from involutive.training.learned import Learned
-from involutive.training.learner import Effort, Learner
+from involutive.training.learner import REACHES, Effort, Learner
 from involutive.training.loop import check_samples
 from involutive.training.recipe import Recipe
 from involutive.training.rows import BLOCK, Rows
@@ -125,7 +126,12 @@ def learn(
     at = saved.read() if saved else None
     try:
         if at is None:
-            at = learner.weigh(learner.find(key_find, initial), key_rounds)
+            found = learner.find(key_find, initial)
+            at = learner.weigh(found, key_rounds)
+            if at.trained.ess < REACHES:
+                at = learner.first_round(found, at)
+            elif not at.done:
+                learner.prepare(at)
         if at.number == 0 and at.done:
             if saved:
                 saved.write(at)
@@ -133,8 +139,6 @@ def learn(
             if learned is not None:
                 return learned
             at = at._replace(done=False)
-        if learner.more(at):
-            learner.prepare(at)
         while learner.more(at):
             if saved:
                 saved.write(at)

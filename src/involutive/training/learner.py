@@ -221,6 +221,14 @@ class Learner:
         """Whether one device does the work, beside which another thread may compile."""
         return (self.devices is None or len(self.devices) < 2) and os.cpu_count() != 1
 
+    def first_round(self, found: np.ndarray, at: Round) -> Round:
+        """Train on the points found, where weights tell too little; couplings wait."""
+        key_train, key = split(at.key, 2)
+        few = self.recipe.ladder(self.target.dim)[:1]
+        recipe = replace(self.recipe.shorter(BRIEF), flow_below=0.0, components=few)
+        trained = replace(self, recipe=recipe).train(found, key_train, None)
+        return at._replace(trained=trained, draws=found, key=key)
+
     def prepare(self, at: Round) -> None:
         """Before the first round: let the training of its mixture compile beside its chains."""
         if self._alone:
