@@ -260,15 +260,17 @@ def _shares(mixture: Components, points: np.ndarray) -> tuple[np.ndarray, np.nda
 def clusters(mixture: Components, apart: float = 3.0) -> np.ndarray:
     """The number of the group of overlapping components that each one belongs to.
 
-    Two components overlap if the Bhattacharyya distance of their shapes at the distance of their
-    means, `(μ_i - μ_j)ᵀ (Σ_i + Σ_j)⁻¹ (μ_i - μ_j)/4`, is below `apart`.
+    Two components overlap if `(μ_i - μ_j)ᵀ Σ⁻¹ (μ_i - μ_j)/8`, the Bhattacharyya distance of equal
+    shapes, is below `apart` for the Σ of either: a wide one does not join the narrow ones under it.
     """
     means, covariances = mixture.means, mixture.covariances
     group = np.arange(len(means))
     for i in range(1, len(means)):
         gaps = means[i] - means[:i]
-        solved = np.linalg.solve(covariances[i] + covariances[:i], gaps[:, :, None])[:, :, 0]
-        for j in np.flatnonzero(np.sum(gaps * solved, axis=1) / 4 < apart):
+        own = np.linalg.solve(covariances[i], gaps.T).T
+        others = np.linalg.solve(covariances[:i], gaps[:, :, None])[:, :, 0]
+        far = np.maximum(np.sum(gaps * own, axis=1), np.sum(gaps * others, axis=1))
+        for j in np.flatnonzero(far / 8 < apart):
             group[group == group[i]] = group[j]
     return np.unique(group, return_inverse=True)[1]
 
