@@ -18,6 +18,7 @@ from involutive.keys import generator, split
 from involutive.training.figures import chain_figures
 from involutive.training.mixture_fit import Components, fit_mixture, improved, joined, merged
 from involutive.training.rows import Rows
+from involutive.training.start import relative
 
 SHARES = (0.85, 0.12, 0.03)  # of s: q, q stretched, the wide normal
 WIDE = 0.003  # share of the proposals that cover X
@@ -49,7 +50,7 @@ class Cloud(NamedTuple):
     @property
     def weights(self) -> np.ndarray:
         """`p/s`, up to a constant, cut off at √n times their mean."""
-        weights = _exp(self.log_p - self.log_s)
+        weights = relative(self.log_p - self.log_s)
         return np.minimum(weights, np.sqrt(len(weights)) * weights.mean())
 
     def picked(self, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -269,8 +270,3 @@ def normal_around(points: np.ndarray) -> Components:
     dim = points.shape[1]
     covariance = 2 * np.cov(points.T).reshape(dim, dim) + 1e-6 * np.eye(dim)
     return Components(np.zeros(1), points.mean(axis=0)[None], covariance[None])
-
-
-def _exp(log_weights: np.ndarray) -> np.ndarray:
-    top = np.max(log_weights, initial=-np.inf)
-    return np.exp(log_weights - top) if np.isfinite(top) else np.zeros(len(log_weights))

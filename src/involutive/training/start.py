@@ -51,9 +51,17 @@ def finite_rows(rows: Rows, points: np.ndarray) -> np.ndarray:
     return points[np.isfinite(points).all(axis=1) & np.isfinite(rows.values(points))]
 
 
+def relative(log_weights: np.ndarray) -> np.ndarray:
+    """Weights relative to the largest; all zero if none is positive."""
+    top = np.max(log_weights, initial=-np.inf)
+    if not np.isfinite(top):
+        return np.zeros(len(log_weights))
+    return np.exp(log_weights.astype(np.float64) - top)
+
+
 def effective(log_weights: np.ndarray) -> float:
     """How many equal draws weighted ones are worth, `(Σw)²/Σw²`."""
-    weights = np.exp(log_weights.astype(np.float64) - log_weights.max())
+    weights = relative(log_weights)
     return float(weights.sum() ** 2 / np.sum(weights**2))
 
 
@@ -67,7 +75,7 @@ def resampled(
     """
     if effective(log_weights) < ENOUGH:
         return None
-    weights = np.exp(log_weights.astype(np.float64) - log_weights.max())
+    weights = relative(log_weights)
     return points[generator(key).choice(len(points), count, p=weights / weights.sum())]
 
 
@@ -139,7 +147,7 @@ def _next_step(log_weights: np.ndarray, most: float) -> float:
 
 def _systematic(log_weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Places picked by weight, with one random number for all of them."""
-    weights = np.exp(log_weights.astype(np.float64) - log_weights.max())
+    weights = relative(log_weights)
     levels, count = np.cumsum(weights / weights.sum()), len(weights)
     return np.minimum(
         np.searchsorted(levels, (np.arange(count) + rng.uniform()) / count), count - 1
