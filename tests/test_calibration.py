@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 import involutive as inv
 from involutive.sampling.run import parameter_hash
-from involutive.training.learner import Effort
+from involutive.training.effort import Effort
 from involutive.training.recipe import Recipe
 from test_invariance import LEVEL
 

@@ -6,7 +6,7 @@ import pytest
 
 import involutive as inv
 from involutive.training.cost import affordable, operations
-from involutive.training.learner import Effort
+from involutive.training.effort import Effort
 
 
 def normal(x):

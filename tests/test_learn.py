@@ -12,9 +12,10 @@ import involutive as inv
 from involutive.sampling.diagnostics import ess_per_draw, mode_weights
 from involutive.sampling.run import parameter_hash
 from involutive.training.budget import SEARCH, Budget, Meter
+from involutive.training.effort import Effort
 from involutive.training.figures import independence_figures
 from involutive.training.learn import learn
-from involutive.training.learner import Effort, Learner
+from involutive.training.learner import Learner
 from involutive.training.mixture_fit import count_clusters, fit_mixture
 from involutive.training.recipe import Recipe
 from involutive.training.whitening import whitening

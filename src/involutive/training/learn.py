@@ -38,12 +38,14 @@ from involutive.training.cost import (
     affordable,
     operations,
 )
+from involutive.training.effort import Effort
 from involutive.training.learned import Learned
-from involutive.training.learner import REACHES, Effort, Learner
+from involutive.training.learner import REACHES, Learner
 from involutive.training.loop import check_samples
 from involutive.training.recipe import Recipe
 from involutive.training.rows import BLOCK, Rows
 from involutive.training.saved_rounds import SavedRounds
+from involutive.training.search import Search
 
 STRATEGIES = ("recipe", "bootstrap")
 WIDE = 3.0  # sd of the default initial law
@@ -126,7 +128,7 @@ def learn(
     at = saved.read() if saved else None
     try:
         if at is None:
-            found = learner.find(key_find, initial)
+            found = Search(rows_of, law, meter, effort, progress).find(key_find, initial)
             at = learner.weigh(found, key_rounds)
             if at.trained.ess < REACHES:
                 at = learner.first_round(found, at)

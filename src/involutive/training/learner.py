@@ -9,23 +9,21 @@ from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
 from involutive.compiled import on_device
-from involutive.errors import check
 from involutive.involutions import FunctionBlock
 from involutive.kernel import AbstractKernel, Kernel, Mixture
 from involutive.keys import generator, split
-from involutive.sampling.progress import Progress
 from involutive.sampling.share import batches_over, gathered
 from involutive.targets import Target
 from involutive.training.ahead import CHAINS, TRAINING, Ahead, chains_ahead, training_ahead
-from involutive.training.budget import CLIMBED, SEARCH, Meter
-from involutive.training.climbs import climb, promising
+from involutive.training.budget import Meter
 from involutive.training.coverage import best_covered, covered, mixture_draws, pruned
+from involutive.training.effort import Effort
 from involutive.training.figures import independence_figures
 from involutive.training.host import one_thread
 from involutive.training.importance import MISSED, Space, normal_components, refine
 from involutive.training.learned import Learned, compose, local_chances
 from involutive.training.likelihood import proposal_law
-from involutive.training.local import gradients_useful, local_move, walk_within_modes
+from involutive.training.local import FEW, gradients_useful, local_move, walk_within_modes
 from involutive.training.pilot import (
     LEAST_DRAWS,
     PILOT_CHAINS,
@@ -35,52 +33,14 @@ from involutive.training.pilot import (
 )
 from involutive.training.recipe import Recipe, Trained, train_proposal
 from involutive.training.rows import LawRows, Rows
-from involutive.training.start import anneal, finite_draws, finite_rows, resampled
+from involutive.training.start import finite_rows
 from involutive.training.whitening import whitening
 
-PARTIES = 4  # that climb one after the other
-FEW = 3  # dimensions in which a random walk spreads as well as HMC; it compiles in half the time
 BRIEF = 3  # times fewer updates in a round than in the last training
 LONGER = 4  # times more steps of chains whose proposal hardly reaches anything
 REACHES = 0.2  # effective draws per draw of a mixture that repairs weights as it is
 SUFFICES = 0.75  # effective draws per draw of a weighed mixture that no round would raise by much
 PICKED = 20_000  # weighted draws that stand for the target
-
-
-@dataclass(frozen=True)
-class Effort:
-    """Sizes of the search and of the rounds.
-
-    Attributes:
-        climbers: points that climb.
-        search: points of X that are looked at for the best places to climb from.
-        particles: particles of the annealed start.
-        draws: the most weighted draws that a mixture is fitted to at once.
-        chains: chains that refresh the training draws.
-        steps: steps they make a round; the second half is kept.
-        rounds: the most rounds.
-    """
-
-    climbers: int = 1024
-    search: int = 16_384
-    particles: int = 2000
-    draws: int = 32_768
-    chains: int = 512
-    steps: int = 80
-    rounds: int = 6
-
-    def scaled(self, search: float, rounds: float) -> "Effort":
-        """The same with a search and with rounds of other sizes."""
-        smaller = lambda size, scale, least: max(int(size * min(scale, 1.0)), least)  # noqa: E731
-        return Effort(
-            climbers=smaller(self.climbers, search, 64),
-            search=smaller(self.search, search, 256),
-            particles=smaller(self.particles, search, 256),
-            draws=smaller(self.draws, search, 4096),
-            chains=smaller(self.chains, rounds, 64),
-            steps=max(int(self.steps * rounds**0.5), 20),
-            rounds=max(int(self.rounds * rounds**0.5), 1),
-        )
 
 
 class Round(NamedTuple):
@@ -108,67 +68,6 @@ class Learner:
     rows: Rows
     devices: list[Any] | None = None
     ahead: Ahead = field(default_factory=Ahead)
-
-    def find(self, key: Key[Array, ""], initial: Any) -> np.ndarray:
-        """Points that cover the density: climbed from X, annealed from X, and the user's own."""
-        with one_thread():
-            return self._find(key, initial)
-
-    def _find(self, key: Key[Array, ""], initial: Any) -> np.ndarray:
-        key_start, key_climb, key_anneal = split(key, 3)
-        effort, law = self.effort, LawRows(self.law, self.rows.block)
-        search, log_weights = finite_draws(
-            self.rows, law, key_start, max(effort.search, effort.particles)
-        )
-        starts = search[: effort.particles]
-        check(
-            len(starts) > 0,
-            "the log density is not finite at any of 100 draws of the initial law; pass initial=, "
-            "a law or points inside the support",
-        )
-        gradients = gradients_useful(self.rows, starts)
-        slopes = gradients and self.target.dim > FEW
-        found = []
-        with Progress("finding modes", 2, self.progress) as bar:
-            if gradients:
-                found.append(self._climb(search[: effort.search], key_climb, slopes))
-            bar.update(1, evaluations=self.rows.evaluations)
-            picked = resampled(search, log_weights, effort.particles, key_anneal)
-            if found and picked is not None:
-                found.append(picked)
-            elif not found or not self.meter.past(CLIMBED):
-                spent = lambda: self.meter.past(SEARCH)  # noqa: E731
-                weights = log_weights[: effort.particles]
-                found.append(
-                    anneal(
-                        self.rows, law, starts, weights, key_anneal, gradients=slopes, spent=spent
-                    )
-                )
-            bar.update(2, evaluations=self.rows.evaluations)
-        if initial is not None and not isinstance(initial, AbstractDistribution):
-            found.append(np.asarray(initial, dtype=found[0].dtype))
-        return finite_rows(self.rows, np.concatenate(found))
-
-    def _climb(self, search: np.ndarray, key: Key[Array, ""], slopes: bool) -> np.ndarray:
-        """Climb from points of X, from around it, and from where a wider search stood highest.
-
-        A quarter each: X, X stretched twofold and fourfold, and the best of the search. With a
-        limit in seconds some of each climb at a time, until the search's time is over.
-        """
-        quarter = self.effort.climbers // 4
-        parties = 1 if self.meter.budget.seconds is None else PARTIES
-        starts, centre = search[:quarter], search.mean(axis=0)
-        parts = [
-            starts,
-            *(centre + (starts - centre) * stretch for stretch in (2.0, 4.0)),
-            promising(self.rows, search, quarter),
-        ]
-        points, tops = np.concatenate(parts).astype(search.dtype), []
-        for i, key_party in enumerate(split(key, parties)):
-            tops.append(climb(self.rows, points[i::parties], key_party, gradients=slopes))
-            if self.meter.past(SEARCH):
-                break
-        return np.concatenate(tops)
 
     def weigh(self, found: np.ndarray, key: Key[Array, ""]) -> Round:
         """Fit a mixture to the target by importance sampling, from points that cover it."""

@@ -1,0 +1,93 @@
+"""The search for where a density lives: climbs, annealing or resampling, and the user's points."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Key
+
+from involutive.errors import check
+from involutive.keys import split
+from involutive.sampling.progress import Progress
+from involutive.training.budget import CLIMBED, SEARCH, Meter
+from involutive.training.climbs import climb, promising
+from involutive.training.effort import Effort
+from involutive.training.host import one_thread
+from involutive.training.local import FEW, gradients_useful
+from involutive.training.rows import LawRows, Rows
+from involutive.training.start import anneal, finite_draws, finite_rows, resampled
+
+PARTIES = 4  # that climb one after the other
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search from the law X, of a given size."""
+
+    rows: Rows
+    law: AbstractDistribution
+    meter: Meter
+    effort: Effort
+    progress: bool | None
+
+    def find(self, key: Key[Array, ""], initial: Any) -> np.ndarray:
+        """Points that cover the density: climbed from X, annealed from X, and the user's own."""
+        with one_thread():
+            return self._find(key, initial)
+
+    def _find(self, key: Key[Array, ""], initial: Any) -> np.ndarray:
+        key_start, key_climb, key_anneal = split(key, 3)
+        effort, law = self.effort, LawRows(self.law, self.rows.block)
+        search, log_weights = finite_draws(
+            self.rows, law, key_start, max(effort.search, effort.particles)
+        )
+        starts = search[: effort.particles]
+        check(
+            len(starts) > 0,
+            "the log density is not finite at any of 100 draws of the initial law; pass initial=, "
+            "a law or points inside the support",
+        )
+        gradients = gradients_useful(self.rows, starts)
+        slopes = gradients and self.rows.dim > FEW
+        found = []
+        with Progress("finding modes", 2, self.progress) as bar:
+            if gradients:
+                found.append(self._climb(search[: effort.search], key_climb, slopes))
+            bar.update(1, evaluations=self.rows.evaluations)
+            picked = resampled(search, log_weights, effort.particles, key_anneal)
+            if found and picked is not None:
+                found.append(picked)
+            elif not found or not self.meter.past(CLIMBED):
+                spent = lambda: self.meter.past(SEARCH)  # noqa: E731
+                weights = log_weights[: effort.particles]
+                found.append(
+                    anneal(
+                        self.rows, law, starts, weights, key_anneal, gradients=slopes, spent=spent
+                    )
+                )
+            bar.update(2, evaluations=self.rows.evaluations)
+        if initial is not None and not isinstance(initial, AbstractDistribution):
+            found.append(np.asarray(initial, dtype=found[0].dtype))
+        return finite_rows(self.rows, np.concatenate(found))
+
+    def _climb(self, search: np.ndarray, key: Key[Array, ""], slopes: bool) -> np.ndarray:
+        """Climb from points of X, from around it, and from where a wider search stood highest.
+
+        A quarter each: X, X stretched twofold and fourfold, and the best of the search. With a
+        limit in seconds some of each climb at a time, until the search's time is over.
+        """
+        quarter = self.effort.climbers // 4
+        parties = 1 if self.meter.budget.seconds is None else PARTIES
+        starts, centre = search[:quarter], search.mean(axis=0)
+        parts = [
+            starts,
+            *(centre + (starts - centre) * stretch for stretch in (2.0, 4.0)),
+            promising(self.rows, search, quarter),
+        ]
+        points, tops = np.concatenate(parts).astype(search.dtype), []
+        for i, key_party in enumerate(split(key, parties)):
+            tops.append(climb(self.rows, points[i::parties], key_party, gradients=slopes))
+            if self.meter.past(SEARCH):
+                break
+        return np.concatenate(tops)
