@@ -8,11 +8,12 @@ import jax.random as jr
 import numpy as np
 import pytest
 from flowjax.distributions import Normal, Uniform
+from scipy.special import erfinv
 
 import involutive as inv
 from involutive.sampling.chains import Chains
 from involutive.sampling.run import parameter_hash
-from involutive.threefry import UNROLLED, unrolled
+from involutive.threefry import UNROLLED, _hash, normal, unrolled
 from zoo import skewed
 
 
@@ -269,6 +270,27 @@ def test_written_out_bits_are_those_of_jax():
         assert jr.key_impl(unrolled(keys)) == UNROLLED
         assert same(jax.vmap(make)(unrolled(keys)), jax.vmap(make)(jr.split(jr.key(1), 3)))
     assert jr.key_impl(unrolled(jr.key(0, impl="rbg"))) == "rbg"
+
+
+def test_normals_of_single_precision_are_both_words_of_every_hash():
+    """By scipy's inverse of the same uniform numbers; also where nothing is mapped."""
+    with jax.enable_x64(False):
+        keys = unrolled(jr.split(jr.key(1), 200))
+        found = jax.vmap(lambda k: normal(k, 7))(keys)
+        counters = [jnp.zeros(4, np.uint32), jnp.arange(4, dtype=np.uint32)]
+        words = jax.vmap(lambda k: jnp.concatenate(_hash(jr.key_data(k), *counters)))(keys)[:, :7]
+        alone = normal(keys[3], 7)
+    uniform = np.float32((np.asarray(words) >> 9) / 2.0**22 - (1 - 2.0**-24))
+    wanted = np.sqrt(2) * erfinv(uniform.astype(float))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted, atol=2e-6, rtol=2e-6)
+    np.testing.assert_allclose(alone, found[3], rtol=1e-6)
+
+
+def test_normals_of_double_precision_are_those_of_jax():
+    keys = jr.split(jr.key(1), 200)
+    found = jax.vmap(lambda k: normal(k, 7))(unrolled(keys))
+    np.testing.assert_allclose(found, jax.vmap(lambda k: jr.normal(k, (7,)))(keys), rtol=1e-12)
 
 
 def test_what_was_compiled_ahead_is_what_runs(caplog):

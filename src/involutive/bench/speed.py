@@ -2,8 +2,9 @@
 
 The floor is the proposal network f and the target density, compiled alone: no random numbers, no
 acceptance, nothing recorded. Below it lies the time of the network's matrix products. All three
-run the same blocks of chains on the same threads, in turn; the fastest of several is taken. Other
-work on the machine changes CPU time (of all threads) less than wall time, so both are given.
+run the same blocks of chains on the same threads, in turn, many times. A time is the fastest of
+them; a ratio is the median of those of neighbours, which share what else the machine is doing.
+Other work changes CPU time (of all threads) less than wall time, so both are given.
 """
 
 import os
@@ -27,8 +28,8 @@ from involutive.kernel import Kernel, evaluate
 from involutive.sampling.chains import BLOCK, Chains
 from involutive.targets import Target
 
-CHAIN_STEPS = 256_000  # of all chains
-DRAWS = (125, 2000)  # least and most of each; `sample` makes 250 a call
+CHAIN_STEPS = 64_000  # of all chains
+DRAWS = (250, 2000)  # least and most of each; `sample` makes 250 a call
 Rows = list[dict[str, Any]]
 Job = Callable[[], Any]
 
@@ -117,12 +118,16 @@ def _over_blocks(run: Callable[[int], Any], chains: int, block: int) -> Job:
     return job
 
 
-def fastest(jobs: Sequence[Job], times: int) -> list[Timing]:
-    """The least wall and CPU time of `times` runs of each, in turn, after one that compiles."""
+def in_turn(jobs: Sequence[Job], times: int) -> np.ndarray:
+    """Wall and CPU seconds `(times, jobs, 2)` of each job in turn, after one that compiles."""
     for job in jobs:
         job()
-    rounds = [[_timed(job) for job in jobs] for _ in range(times)]
-    return [Timing(*map(min, zip(*column, strict=True))) for column in zip(*rounds, strict=True)]
+    return np.array([[_timed(job) for job in jobs] for _ in range(times)])
+
+
+def fastest(jobs: Sequence[Job], times: int) -> list[Timing]:
+    """The least wall and CPU time of `times` runs of each."""
+    return [Timing(*least) for least in in_turn(jobs, times).min(axis=0)]
 
 
 def _timed(job: Job) -> Timing:
@@ -132,7 +137,7 @@ def _timed(job: Job) -> Timing:
 
 
 def overhead(
-    chains: Sequence[int] = (1, 64, 1024, 8192), times: int = 9, block: int = BLOCK
+    chains: Sequence[int] = (1, 64, 1024, 8192), times: int = 15, block: int = BLOCK
 ) -> Rows:
     """The runner's cost per chain-step over the floor and over the matrix products."""
     kernel, rows = paper_kernel(), []
@@ -140,18 +145,19 @@ def overhead(
         steps = int(np.clip(CHAIN_STEPS // count, *DRAWS))
         width = min(block, count)
         makers = (runner_job, floor_job, product_job)
-        found = fastest([make(kernel, count, steps, width) for make in makers], times)
-        each = [1e6 * timing.wall / (count * steps) for timing in found]
+        found = in_turn([make(kernel, count, steps, width) for make in makers], times)
+        each = 1e6 * found[..., 0].min(axis=0) / (count * steps)
+        over = np.median(found[:, :1] / found, axis=0)
         rows.append(
             {
                 "chains": count,
                 "runner µs": each[0],
                 "f + density µs": each[1],
                 "products µs": each[2],
-                "over f + density": each[0] / each[1],
-                "over products": each[0] / each[2],
-                "CPU over f + density": found[0].cpu / found[1].cpu,
-                "CPU over products": found[0].cpu / found[2].cpu,
+                "over f + density": over[1, 0],
+                "over products": over[2, 0],
+                "CPU over f + density": over[1, 1],
+                "CPU over products": over[2, 1],
             }
         )
     return rows
