@@ -8,9 +8,10 @@ import pytest
 from flowjax.distributions import MultivariateNormal, Normal
 
 import involutive as inv
-from involutive.training.climbs import ascend, climb, promising
+from involutive.training.climbs import ascend, climb, on_the_way, promising
 from involutive.training.moves import Places, move
 from involutive.training.rows import LawRows, Rows
+from involutive.training.search import BESIDE, SPIKE
 from involutive.training.start import anneal, effective, finite_draws, resampled
 
 
@@ -85,7 +86,7 @@ def test_climbs_end_at_the_top_whatever_the_scale():
     rows = Rows(lambda x: -0.5 * jnp.sum((x / scales) ** 2), 2, 64)
     tops, heights = ascend(rows, np.random.default_rng(0).normal(size=(64, 2)), 200)
     assert heights.min() > -0.1
-    spread = climb(rows, tops, jr.key(0), gradients=True)
+    spread = climb(rows, tops, jr.key(0), gradients=True).points
     assert (spread.std(0) / np.asarray(scales)).min() > 0.5
 
 
@@ -107,7 +108,7 @@ def test_annealing_carries_draws_to_both_modes(gradients):
     target = inv.targets.mixture([[-4.0, 0.0], [4.0, 0.0]], [0.3, 0.7], 0.5)
     rows, law = rows_of(target, 512), LawRows(Normal(jnp.zeros(2), jnp.full(2, 3.0)))
     points, log_weights = finite_draws(rows, law, jr.key(0), 2048)
-    found = anneal(rows, law, points, log_weights, jr.key(1), gradients=gradients)
+    found, _ = anneal(rows, law, points, log_weights, jr.key(1), gradients=gradients)
     assert abs((found[:, 0] > 0).mean() - 0.7) < 0.06
     right = found[found[:, 0] > 0]
     np.testing.assert_allclose(right.mean(0), [4.0, 0.0], atol=0.08)
@@ -122,3 +123,32 @@ def test_draws_are_resampled_only_where_they_weigh_evenly():
     assert picked is not None
     np.testing.assert_allclose(picked.std(0), 1.0, atol=0.06)
     assert resampled(points, 50 * log_weights, 4000, jr.key(1)) is None
+
+
+def test_annealing_knows_the_integral():
+    rows = Rows(lambda x: 2.0 + jnp.sum(jax.scipy.stats.norm.logpdf(x, 1.0, 0.2)), 2, 512)
+    law = LawRows(Normal(jnp.zeros(2), jnp.full(2, 3.0)))
+    points, log_weights = finite_draws(rows, law, jr.key(0), 2048)
+    _, mass = anneal(rows, law, points, log_weights, jr.key(1), gradients=False)
+    assert mass == pytest.approx(2.0, abs=0.2)
+    stopped = {"gradients": False, "spent": lambda: True}
+    assert anneal(rows, law, points, log_weights, jr.key(1), **stopped)[1] == -np.inf
+
+
+def test_the_mass_of_a_mode_is_that_of_a_normal():
+    rows = rows_of(inv.targets.gaussian(3), 64)
+    climbed = climb(rows, np.random.default_rng(0).normal(size=(64, 3)), jr.key(0), gradients=True)
+    np.testing.assert_allclose(climbed.masses, 1.5 * np.log(2 * np.pi), atol=1e-3)
+
+
+def test_a_spike_of_no_mass_leaves_the_way_into_it():
+    """The funnel's density is unbounded in its neck: climbs end there, where there is no mass."""
+    target = inv.targets.funnel(6)
+    rows = rows_of(target, 256)
+    starts = 3 * np.random.default_rng(0).normal(size=(256, 6))
+    climbed = climb(rows, starts, jr.key(0), gradients=True)
+    assert (climbed.masses < -SPIKE).mean() > 0.9
+    passed = on_the_way(rows, starts, -BESIDE, jr.key(1), gradients=True)
+    assert len(passed) > 100
+    low, high = np.quantile(passed[:, 0], [0.02, 0.98])
+    assert -15 < low < -6 and high > 0

@@ -2,8 +2,8 @@
 
 On a CPU JAX compiles the hash Threefry-2x32 as a loop over its rounds, which writes every
 intermediate array to memory. Written out, its twenty rounds and what is made of the bits become one
-pass. Its keys and bits are those of `jax.random` (with its default, partitionable counters); `normal`
-makes twice as many variates of them.
+pass. Its keys and bits are those of `jax.random` (with its default, partitionable counters);
+`normal` makes twice as many variates of them.
 """
 
 import math

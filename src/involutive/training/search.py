@@ -11,13 +11,15 @@ from involutive.errors import check
 from involutive.keys import split
 from involutive.sampling.progress import Progress
 from involutive.training.budget import CLIMBED, SEARCH, Meter
-from involutive.training.climbs import climb, promising
+from involutive.training.climbs import Climbed, climb, on_the_way, promising
 from involutive.training.effort import Effort
 from involutive.training.host import one_thread
 from involutive.training.local import FEW, gradients_useful
 from involutive.training.rows import LawRows, Rows
-from involutive.training.start import anneal, finite_draws, finite_rows, resampled
+from involutive.training.start import anneal, finite_draws, finite_rows, log_mean, resampled
 
+SPIKE = 20.0  # by which a mode's log mass may be below that of all: else it is a spike of no mass
+BESIDE = 8.0  # the same for places on the way into a spike
 PARTIES = 4  # that climb one after the other
 
 
@@ -37,7 +39,7 @@ class Search:
             return self._find(key, initial)
 
     def _find(self, key: Key[Array, ""], initial: Any) -> np.ndarray:
-        key_start, key_climb, key_anneal = split(key, 3)
+        key_start, key_climb, key_anneal, key_beside = split(key, 4)
         effort, law = self.effort, LawRows(self.law, self.rows.block)
         search, log_weights = finite_draws(
             self.rows, law, key_start, max(effort.search, effort.particles)
@@ -50,28 +52,44 @@ class Search:
         )
         gradients = gradients_useful(self.rows, starts)
         slopes = gradients and self.rows.dim > FEW
-        found = []
+        climbed = Climbed(starts[:0], starts[:0], np.zeros(0))
         with Progress("finding modes", 2, self.progress) as bar:
             if gradients:
-                found.append(self._climb(search[: effort.search], key_climb, slopes))
+                climbed = self._climb(search[: effort.search], key_climb, slopes)
             bar.update(1, evaluations=self.rows.evaluations)
-            picked = resampled(search, log_weights, effort.particles, key_anneal)
-            if found and picked is not None:
-                found.append(picked)
-            elif not found or not self.meter.past(CLIMBED):
-                spent = lambda: self.meter.past(SEARCH)  # noqa: E731
-                weights = log_weights[: effort.particles]
-                found.append(
-                    anneal(
-                        self.rows, law, starts, weights, key_anneal, gradients=slopes, spent=spent
-                    )
-                )
+            carried, mass = self._carry(law, search, log_weights, key_anneal, gradients)
             bar.update(2, evaluations=self.rows.evaluations)
+        spikes = climbed.masses < mass - SPIKE
+        found = [climbed.points[~spikes], carried]
+        if spikes.any():
+            starts, least = climbed.starts[spikes], mass - BESIDE
+            found.append(on_the_way(self.rows, starts, least, key_beside, gradients=slopes))
         if initial is not None and not isinstance(initial, AbstractDistribution):
-            found.append(np.asarray(initial, dtype=found[0].dtype))
+            found.append(np.asarray(initial, dtype=carried.dtype))
         return finite_rows(self.rows, np.concatenate(found))
 
-    def _climb(self, search: np.ndarray, key: Key[Array, ""], slopes: bool) -> np.ndarray:
+    def _carry(
+        self,
+        law: LawRows,
+        search: np.ndarray,
+        log_weights: np.ndarray,
+        key: Key[Array, ""],
+        gradients: bool,
+    ) -> tuple[np.ndarray, float]:
+        """Draws of X resampled or annealed, with the density's log integral as they saw it."""
+        count = self.effort.particles
+        picked = resampled(search, log_weights, count, key) if gradients else None
+        if picked is not None:
+            return picked, log_mean(log_weights)
+        if gradients and self.meter.past(CLIMBED):
+            return search[:0], -np.inf
+        return anneal(
+            self.rows, law, search[:count], log_weights[:count], key,
+            gradients=gradients and self.rows.dim > FEW,
+            spent=lambda: self.meter.past(SEARCH),
+        )  # fmt: skip
+
+    def _climb(self, search: np.ndarray, key: Key[Array, ""], slopes: bool) -> Climbed:
         """Climb from points of X, from around it, and from where a wider search stood highest.
 
         A quarter each: X, X stretched twofold and fourfold, and the best of the search. With a
@@ -90,4 +108,4 @@ class Search:
             tops.append(climb(self.rows, points[i::parties], key_party, gradients=slopes))
             if self.meter.past(SEARCH):
                 break
-        return np.concatenate(tops)
+        return Climbed(*(np.concatenate(parts) for parts in zip(*tops, strict=True)))

@@ -59,6 +59,11 @@ def relative(log_weights: np.ndarray) -> np.ndarray:
     return np.exp(log_weights.astype(np.float64) - top)
 
 
+def log_mean(log_weights: np.ndarray) -> float:
+    """The logarithm of the mean weight."""
+    return float(np.max(log_weights) + np.log(np.mean(relative(log_weights))))
+
+
 def effective(log_weights: np.ndarray) -> float:
     """How many equal draws weighted ones are worth, `(Σw)²/Σw²`."""
     weights = relative(log_weights)
@@ -106,17 +111,20 @@ def anneal(
     *,
     gradients: bool,
     spent: Callable[[], bool] = lambda: False,
-) -> np.ndarray:
+) -> tuple[np.ndarray, float]:
     """Carry draws of X to the target by adaptive tempered SMC; they stop on the way once `spent()`.
+
+    Returns them with the logarithm of the density's integral as they saw it, -inf if they stopped.
 
     `log_weights` are `log p - log X` at the points. Each temperature keeps `KEPT` of the particles
     in effect; they are resampled and moved there, by HMC with the particles' spread as its metric
     or by a random walk with their covariance.
     """
-    rng, dim = generator(key), rows.dim
+    rng, dim, mass = generator(key), rows.dim, 0.0
     size, heat = (0.5 if gradients else 2.38 / np.sqrt(dim)), 0.0
     for _ in range(TEMPERATURES):
         step = _next_step(log_weights, 1.0 - heat)
+        mass += log_mean(step * log_weights)
         points = points[_systematic(step * log_weights, rng)]
         heat = min(heat + step, 1.0)
         tempered, factor = Tempered(rows, law, heat), _factor(points, gradients)
@@ -130,7 +138,7 @@ def anneal(
             break
         log_weights = rows.values(points) - law.values(points)
         log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
-    return points
+    return points, mass if heat >= 1.0 else -np.inf
 
 
 def _next_step(log_weights: np.ndarray, most: float) -> float:
