@@ -298,7 +298,7 @@ def test_what_was_compiled_ahead_is_what_runs(caplog):
     kernel = inv.random_walk(inv.targets.gaussian(3), 0.7)
     chains = Chains(kernel, jr.key(0), range(3), capacity=8)
     with jax.log_compiles(), caplog.at_level("DEBUG"):
-        chains.lower().compile()
+        chains.trace().lower().compile()
         chains.start(np.zeros((3, 3)))
         chains.advance(5)
     compiled = [r for r in caplog.records if "XLA compilation of jit(_advance)" in r.getMessage()]

@@ -49,3 +49,33 @@ def jit_once(function: Callable) -> Any:
     """Compile `function` quickly rather than well: it runs a few times only."""
     options: dict[str, Any] = {"compiler_options": SHORTEST}
     return eqx.filter_jit(function, **options)
+
+
+class Jitted:
+    """`eqx.filter_jit` of a function that returns arrays, to be traced apart from its lowering.
+
+    Tracing calls the user's model and stays where it is asked for; lowering and compiling call
+    nothing of theirs, and may run in another thread.
+    """
+
+    def __init__(self, function: Callable, options: dict[str, Any]):
+        def run(arrays: Any, rest: Any) -> Any:
+            leaves, form = rest
+            return function(*eqx.combine(arrays, jax.tree.unflatten(form, leaves)))
+
+        run.__name__ = function.__name__
+        self._jitted = jax.jit(run, static_argnums=1, compiler_options=options)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._jitted(*_parted(arguments))
+
+    def trace(self, *arguments: Any) -> Any:
+        """The function's program for such arguments, not lowered yet."""
+        return self._jitted.trace(*_parted(arguments))
+
+
+def _parted(arguments: Any) -> tuple[Any, Any]:
+    """The arrays, and the rest as something that can be hashed."""
+    arrays, rest = eqx.partition(arguments, eqx.is_array)
+    leaves, form = jax.tree.flatten(rest)
+    return arrays, (tuple(leaves), form)

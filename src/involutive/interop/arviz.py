@@ -5,6 +5,8 @@ The two lines of ArviZ differ in containers and defaults; this file is the only 
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +69,24 @@ def _each(values: np.ndarray, figure: Any, constant: float) -> np.ndarray:
         if np.ptp(column) == 0:
             out[i] = constant
             continue
-        with np.errstate(all="ignore"):  # chains that never move have no variance to divide by
+        # chains that never move have no variance to divide by
+        with np.errstate(all="ignore"), _without_numba():
             out[i] = np.asarray(figure(column)).item()
     return out.reshape(values.shape[2:])
+
+
+@contextmanager
+def _without_numba() -> Iterator[None]:
+    """To compile ArviZ's variance takes longer than all that is asked of it here."""
+    numba = getattr(az, "Numba", None)
+    if numba is None or not numba.numba_flag:
+        yield
+        return
+    numba.disable_numba()
+    try:
+        yield
+    finally:
+        numba.enable_numba()
 
 
 # ── Containers ──────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ on its shape; blocks run side by side on the machine's cores or on the devices o
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,7 +21,7 @@ from flowjax.distributions import AbstractDistribution, Normal
 from jaxtyping import Array, Key
 
 from involutive.auxiliary import GaussianMixture
-from involutive.compiled import jit_often, jit_once, on_device
+from involutive.compiled import SHORT, SHORTEST, Jitted, jit_once, on_device
 from involutive.errors import InputError, check
 from involutive.kernel import AbstractKernel, State
 from involutive.keys import split
@@ -101,8 +102,8 @@ def _advance(
     return state, trace
 
 
-_advance_network = eqx.filter_jit(_advance)
-_advance_learned = jit_often(_advance)
+_advance_network = Jitted(_advance, {})
+_advance_learned = Jitted(_advance, SHORT)
 
 
 def _advancer(kernel: AbstractKernel) -> Any:
@@ -121,7 +122,7 @@ def _init(kernel: AbstractKernel, positions: Array) -> State:
     return jax.vmap(kernel.init)(positions)
 
 
-@jit_once
+@partial(Jitted, options=SHORTEST)
 def law_draws(law: AbstractDistribution, keys: Key[Array, " block"], attempt: Array) -> Array:
     return jax.vmap(lambda key: law.sample(jr.fold_in(key, attempt)))(keys)
 
@@ -201,11 +202,11 @@ class Chains:
             *[trace for _, trace in results],
         )
 
-    def lower(self) -> Any:
-        """The program of `advance`, traced and not compiled yet."""
+    def trace(self) -> Any:
+        """The program of `advance`, not lowered or compiled yet."""
         zeros = np.zeros((self.block, self.kernel.target.dim), jnp.result_type(float))
         positions = on_device(zeros)
-        return self._advance.lower(
+        return self._advance.trace(
             self._kernel(0), State(positions, positions[:, 0]), self._step_keys[0],
             jnp.asarray(0), jnp.asarray(1), self.capacity, self.thin,
         )  # fmt: skip

@@ -1,8 +1,8 @@
 """Compile chains and training beside what learning does on the host.
 
 A model need not be safe to trace in two threads at once, so all tracing stays in the caller's
-thread and only XLA's part, which is most of it, runs in another. JAX then finds the programs when
-the functions are called.
+thread and what follows, which is most of it, runs in another. JAX then finds the programs when the
+functions are called.
 """
 
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -40,7 +40,11 @@ class Ahead:
 
     def compile(self, function: Any, *arguments: Any) -> None:
         """Trace `function` now and compile it beside what the caller does next."""
-        self._add(function.lower(*arguments).compile)
+        if hasattr(function, "trace"):
+            traced = function.trace(*arguments)
+            self._add(lambda: traced.lower().compile())
+        else:
+            self._add(function.lower(*arguments).compile)
 
     def load(self, module: str) -> None:
         """Import a module."""

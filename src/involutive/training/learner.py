@@ -80,8 +80,11 @@ class Learner:
         def kernel_of(mixture: Any) -> Kernel:
             return Kernel(self.target, FunctionBlock(g), mixture.law(), self.law)
 
+        begun = set[int]()
+
         def compile_ahead(count: int) -> None:
-            if self._alone:
+            if self._alone and count not in begun:
+                begun.add(count)
                 start, covering = (
                     kernel_of(normal_components(number, self.target.dim))
                     for number in (count, count + 1)

@@ -18,10 +18,11 @@ from involutive.auxiliary import GaussianMixture
 from involutive.keys import generator
 from involutive.training.host import one_thread
 
-BLOCK = 4096  # points at a time
+BLOCK = 2048  # points at a time
 PRODUCTS = 12  # dimensions up to which all products of coordinates are kept
 ITERATIONS = 60
 FAR = np.float32(1e15)  # sds, whose squares are still finite
+FAINT = np.float32(-75.0)  # the least log share: smaller numbers are slow, being denormal
 RISE = 1e-4  # nats a point; below it the rest is left to tuning
 FLOOR = 1e-7  # variance added to every coordinate, in whitened units
 
@@ -251,7 +252,8 @@ def _shares(mixture: Components, points: np.ndarray) -> tuple[np.ndarray, np.nda
     level = mixture.log_weights + diagonals - 0.5 * dim * np.log(2 * np.pi)
     log_density = level.astype(np.float32)[:, None] - 0.5 * squares
     top = log_density.max(axis=0)
-    share = np.exp(np.subtract(log_density, top, out=log_density), out=log_density)
+    np.maximum(np.subtract(log_density, top, out=log_density), FAINT, out=log_density)
+    share = np.exp(log_density, out=log_density)
     total = share.sum(axis=0)
     share /= total
     return share, top.astype(np.float64) + np.log(total)
