@@ -107,9 +107,8 @@ def test_start_distance_sees_a_far_start(getkey):
         MganConfig.tuned(balance=0.3, data_steps=1, **SMALL),
         MganConfig.tuned(balance=0.0, pairwise=True, **SMALL),
         MganConfig.combined(**SMALL),
-        MganConfig.tuned(every_step=True, **SMALL),
     ],
-    ids=["paper", "tuned", "both-terms", "pairs-only", "combined", "every-step"],
+    ids=["paper", "tuned", "both-terms", "pairs-only", "combined"],
 )
 def test_every_preset_trains(config, getkey):
     kernel = small_kernel()
@@ -121,15 +120,6 @@ def test_every_preset_trains(config, getkey):
     if config.clamp is not None:
         leaves = jax.tree.leaves(eqx.filter(done.memory.critics, eqx.is_inexact_array))
         assert max(float(jnp.max(jnp.abs(leaf))) for leaf in leaves) <= config.clamp
-
-
-@pytest.mark.parametrize(("every_step", "law"), [(False, [0.0, 0.0, 1.0]), (True, [0.0, 0.5, 0.5])])
-def test_every_step_weighs_all_states_on_the_way(every_step, law, getkey):
-    """Where every move is accepted, the chain after t steps is at the t-th state."""
-    kernel = inv.random_walk(inv.targets.gaussian(2), 1e-9, initial=Normal(jnp.zeros(2), 1.0))
-    objective = Mgan(MganConfig(every_step=every_step))
-    (term,) = objective._terms(kernel, jnp.zeros((4, 2)), getkey(), 5, jnp.asarray(False))
-    np.testing.assert_allclose(np.exp(term.log_weights), np.tile(law, (5, 1)), atol=1e-6)
 
 
 class Worse(AbstractObjective):

@@ -61,7 +61,7 @@ class Config:
 
     Attributes:
         members: which are trained: lambda=1 first, a-nice-mc, and any others.
-        train_steps: generator steps of lambda=1, the first half by rollouts of one step.
+        train_steps: generator steps of lambda=1.
         family_steps: generator steps of the other members of the paper's family.
         a_nice_steps: generator steps of A-NICE-MC.
         repeats: how many seeds lambda=1 is trained from in all.
@@ -71,14 +71,13 @@ class Config:
         draws: draws of each of 64 chains in stationarity.
         training_draws: exact draws that all learn from.
         batch: chains a rollout of lambda=1.
-        rollout: b of lambda=1 in the second half, judged after each of its steps; at 1 nothing is
-            learned about states that missed the modes.
+        rollout: b of lambda=1; at 1 nothing is learned about states that missed the modes.
         goals: of lambda=1: acceptance from X, share near a mode after one and after three steps.
         seed: of everything.
     """
 
     members: tuple[str, ...] = MEMBERS
-    train_steps: int = 24_000
+    train_steps: int = 16_000
     family_steps: int = 6_000
     a_nice_steps: int = 6_000
     repeats: int = 5

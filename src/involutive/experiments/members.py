@@ -21,7 +21,7 @@ from involutive.kernel import Kernel
 from involutive.targets import mog6
 from involutive.training.a_nice import ANice
 from involutive.training.likelihood import Likelihood
-from involutive.training.loop import Fit, TrainConfig, divergence, fit
+from involutive.training.loop import Fit, TrainConfig, fit
 from involutive.training.mgan import Mgan, MganConfig
 from involutive.training.objective import AbstractObjective
 
@@ -36,7 +36,7 @@ def objective_of(name: str, config: Any) -> AbstractObjective | None:
     steps, both = config.family_steps, {"steps": 1, "data_steps": 2, "critic_depth": 2}
     match name:
         case "lambda=1":
-            first = {"steps": config.rollout, "every_step": True, "batch": config.batch}
+            first = {"steps": config.rollout, "batch": config.batch}
             return Mgan(MganConfig.tuned(decay=config.train_steps, **first))
         case "lambda<1":
             return Mgan(MganConfig.tuned(decay=steps, balance=0.3, **both))
@@ -62,7 +62,7 @@ def train(
     config: Any,
     samples: Array,
     key: Key[Array, ""],
-    spent: Callable[[], bool] = lambda: False,
+    spent: Callable[[], bool],
 ) -> Fit:
     """Train a member on exact draws of mog6, until it has had its steps or time is `spent`."""
     key_network, key_fit = jr.split(key)
@@ -76,54 +76,11 @@ def train(
         network = paper_network(key_network, scale=4.0)
         kernel = Kernel(target, network, standard_normal(30), first_law())
         steps = config.train_steps if name == PAPER else config.family_steps
-    loop = TrainConfig(steps, min(500, steps), None, seconds=config.seconds)
-    if name == PAPER:
-        return _one_step_first(kernel, objective, loop, samples, key_fit, spent)
+    # at λ = 1 the rate falls to zero and the last parameters are near the modes more often; the
+    # held-out distance also weighs the modes, and prefers earlier ones
+    keep = "last" if name == PAPER else "best"
+    loop = TrainConfig(steps, min(500, steps), None, seconds=config.seconds, keep=keep)
     return fit(kernel, objective, samples, key=key_fit, config=loop, label=name, spent=spent)
-
-
-def _one_step_first(
-    kernel: Kernel,
-    objective: AbstractObjective,
-    loop: TrainConfig,
-    samples: Array,
-    key: Array,
-    spent: Callable[[], bool],
-) -> Fit:
-    """Train by rollouts of one step while the rate is held, then by those of `objective`.
-
-    First the first proposal is learned, then also what to do where it missed the modes. Critic and
-    optimisers go on: against a fresh critic the network forgets. The last parameters are kept: the
-    rate has fallen to zero and they are near the modes more often, while the held-out distance also
-    weighs the modes and prefers earlier ones.
-    """
-    assert isinstance(objective, Mgan)
-    shared = {"label": PAPER, "spent": spent}
-    count = -(-loop.steps // 2)
-    seconds = None if loop.seconds is None else loop.seconds / 2
-    half = replace(loop, steps=count, chunk=min(500, count), seconds=seconds, keep="last")
-    key_first, key_after = jr.split(key)
-    short = Mgan(replace(objective.config, steps=1))
-    first = fit(kernel, short, samples, key=key_first, config=half, **shared)
-    after = fit(
-        first.kernel, objective, samples, key=key_after, config=half, memory=first.memory, **shared
-    )
-    joined = _continued(first, after)
-    history, skipped = first.history + joined.history, first.skipped + joined.skipped
-    # the second half begins trained: that it does not improve is no divergence
-    return replace(
-        joined, history=history, skipped=skipped, diverged=divergence(history, skipped, 2 * count)
-    )
-
-
-def _continued(first: Fit, after: Fit) -> Fit:
-    """The second of two trainings, its history counted from the begin of the first."""
-    began = first.history[-1]
-    rows = [
-        row | {"step": row["step"] + began["step"], "seconds": row["seconds"] + began["seconds"]}
-        for row in after.history
-    ]
-    return replace(after, history=rows)
 
 
 def _after(config: Any) -> int:
@@ -154,4 +111,9 @@ def _likelihood_first(
     first = fit(kernel, by_likelihood, samples, key=key_first, config=loop, **shared)
     loop = replace(loop, steps=more, chunk=min(500, more), keep="last")
     after = fit(first.kernel, objective, samples, key=key_after, config=loop, **shared)
-    return _continued(first, after)
+    began = first.history[-1]
+    rows = [
+        row | {"step": row["step"] + began["step"], "seconds": row["seconds"] + began["seconds"]}
+        for row in after.history
+    ]
+    return replace(after, history=rows)

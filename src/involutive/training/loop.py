@@ -187,7 +187,7 @@ def fit(
             if late or spent():
                 break
     best = kernel if config.keep == "last" and np.isfinite(measure) else best
-    return Fit(best, history, skipped, divergence(history, skipped, step), memory)
+    return Fit(best, history, skipped, _divergence(history, skipped, step), memory)
 
 
 @jit_once
@@ -269,8 +269,7 @@ def _shown(row: dict[str, float]) -> dict[str, float]:
     return {name: row[name] for name in ("held_out", "acceptance", "ess") if name in row}
 
 
-def divergence(history: list[dict[str, float]], skipped: int, steps: int) -> str | None:
-    """Say in words what went wrong in a training of `steps` updates; None if nothing did."""
+def _divergence(history: list[dict[str, float]], skipped: int, steps: int) -> str | None:
     measures = np.array([row["held_out"] for row in history])
     if not np.isfinite(measures).any():
         return (

@@ -7,10 +7,6 @@ taken with the accept bits summed out exactly (`rollouts`). With λ = 1 nothing 
 looks at moves made in stationarity. With λ < 1 and one critic of states the second term is content
 with a chain that stays put; a critic of pairs, which tells (x, x after m steps) from two
 independent draws, is not. So the paper's three remedies are fields of one configuration here.
-
-χᵇ asks little of the first step: at b = 2 a first proposal that was rejected has a second chance.
-With `every_step` the number of steps is uniform on 1 … b (and on 1 … m), and each law on the way
-counts; the objective is linear in the law, so one critic judges their mean.
 """
 
 from typing import Any, NamedTuple
@@ -35,7 +31,7 @@ from involutive.training.objective import (
     split_kernel,
     split_trainable,
 )
-from involutive.training.rollouts import expectation, log_chi, log_mean_chi, rollouts
+from involutive.training.rollouts import expectation, log_chi, rollouts
 
 DEAD = 0.01  # mean acceptance below which there is hardly a gradient left to learn from
 MEMORY = 0.95  # how much of the running acceptance is kept at an update
@@ -219,8 +215,7 @@ class Mgan(AbstractObjective):
         if self.config.rescue is not None:
             least = jnp.log(self.config.rescue)
             log_accept = jnp.where(dead, jnp.maximum(log_accept, least), log_accept)
-        law = log_mean_chi if self.config.every_step else log_chi
-        return paths.positions, jax.vmap(law)(log_accept), acceptance
+        return paths.positions, jax.vmap(log_chi)(log_accept), acceptance
 
 
 def _judge(critics: Critics, term: Term) -> Critic:

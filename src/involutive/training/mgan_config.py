@@ -27,8 +27,6 @@ class MganConfig:
 
     Attributes:
         steps: b, steps from X.
-        every_step: judge the chain after a number of steps drawn uniformly from 1 … b, and from
-            1 … m, instead of after b and m alone.
         data_steps: m, steps from a draw of the target.
         balance: λ; 1 uses the first term only, 0 the second only.
         pairwise: judge the second term by a critic of pairs.
@@ -44,7 +42,6 @@ class MganConfig:
     """
 
     steps: int = 2
-    every_step: bool = False
     data_steps: int = 2
     balance: float = 1.0
     pairwise: bool = False

@@ -7,9 +7,8 @@ the move to φ_{i+1} is accepted ends at φ_j with probability χ_{j,b}, where
     χ_{0,0} = 1,    χ_{j,t} = χ_{j-1,t-1} A_{j-1} + χ_{j,t-1} (1 - A_j),    j = 0 … b,
 
 and A_i is the acceptance probability of φ_i → φ_{i+1}. So E[D(φ)] = Σ_j χ_{j,b} D(φ_j) without
-sampling any accept bit. The same rollout holds the law after each t ≤ b steps, and so that after a
-number of steps drawn uniformly from 1 … b, (1/b) Σ_t χ_{j,t}. A chain that is really run draws a
-fresh π after a rejection; that it is reused here is the estimator's bias.
+sampling any accept bit. A chain that is really run draws a fresh π after a rejection; that it is
+reused here is the estimator's bias.
 """
 
 from typing import NamedTuple
@@ -68,26 +67,14 @@ def log_reject(log_accept: Float[Array, "*n"]) -> Float[Array, "*n"]:
 
 def log_chi(log_accept: Float[Array, " steps"]) -> Float[Array, " states"]:
     """Return `log χ_{j,b}` for j = 0 … b from `log A_0 … log A_{b-1}`."""
-    return log_chis(log_accept)[-1]
-
-
-def log_mean_chi(log_accept: Float[Array, " steps"]) -> Float[Array, " states"]:
-    """Return `log (1/b) Σ_{t=1}^{b} χ_{j,t}`: the law after t steps, t uniform on 1 … b."""
-    return jax.nn.logsumexp(log_chis(log_accept), axis=0) - jnp.log(log_accept.shape[0])
-
-
-def log_chis(log_accept: Float[Array, " steps"]) -> Float[Array, "steps states"]:
-    """Return `log χ_{j,t}` for t = 1 … b, one row each, and j = 0 … b."""
     never = jnp.full((1,), NEVER, log_accept.dtype)
     # the last state has nowhere to go: what is there stays
     stay = jnp.concatenate([log_reject(log_accept), jnp.zeros_like(never)])
     chi = jnp.concatenate([jnp.zeros_like(never), jnp.broadcast_to(never, log_accept.shape)])
-    rows = []
     for _ in range(log_accept.shape[0]):
         arrive = jnp.concatenate([never, chi[:-1] + log_accept])
         chi = jnp.maximum(jnp.logaddexp(chi + stay, arrive), NEVER)
-        rows.append(chi)
-    return jnp.stack(rows)
+    return chi
 
 
 def expectation(
