@@ -1,6 +1,7 @@
 """The benchmark's tables and plot."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -135,7 +136,7 @@ def draw(header: Row, rows: Sequence[Row]) -> Any:
             (shown[peer],) = place.plot(np.asarray(GOALS, float), times, **look)
         others = [row["peer"] for row in found if not right(row)]
         if others:
-            words = "no correct result:\n" + ",\n".join(others)
+            words = textwrap.fill("no correct result: " + ", ".join(others), 40)
             place.text(0.03, 0.97, words, transform=place.transAxes, va="top", fontsize=7)
         place.set(xscale="log", yscale="log", title=name, xlabel="effective draws")
     for place in axes[:, 0]:

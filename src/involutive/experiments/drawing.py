@@ -13,6 +13,10 @@ STYLES = (
     {"color": "#5aae61", "linestyle": (0, (5, 1)), "marker": "v"},
     {"color": "#8a5a00", "linestyle": (0, (6, 2)), "marker": "x"},
     {"color": "#7b3294", "linestyle": (0, (1, 1)), "marker": "P"},
+    {"color": "#e08214", "linestyle": (0, (4, 1, 1, 1, 1, 1)), "marker": "*"},
+    {"color": "#35978f", "linestyle": (0, (3, 3)), "marker": "<"},
+    {"color": "#c51b7d", "linestyle": (0, (8, 2, 2, 2)), "marker": ">"},
+    {"color": "#4d4d4d", "linestyle": (0, (1, 3)), "marker": "h"},
 )
 SHADES = "Greys"
 
