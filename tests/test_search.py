@@ -152,3 +152,4 @@ def test_a_spike_of_no_mass_leaves_the_way_into_it():
     assert len(passed) > 100
     low, high = np.quantile(passed[:, 0], [0.02, 0.98])
     assert -15 < low < -6 and high > 0
+    assert on_the_way(rows, starts, 1e9, jr.key(1), gradients=True).shape == (0, 6)

@@ -99,8 +99,11 @@ def on_the_way(
     times = rng.integers(len(path), size=(PASSED, len(points)))
     passed = np.stack(path)[times, np.arange(len(points))].reshape(-1, rows.dim)
     scales, axes = local_scales(rows.curvatures(passed))
-    kept = np.flatnonzero(laplace(rows.values(passed), scales) >= least)
+    heights = rows.values(passed)
+    kept = np.flatnonzero(np.isfinite(heights) & (laplace(heights, scales) >= least))
     kept = rng.permutation(kept)[: len(points)]
+    if not len(kept):
+        return points[:0]
     return _spread(rows, passed[kept], scales[kept], axes[kept], rng, gradients)
 
 

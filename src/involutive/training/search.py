@@ -57,13 +57,13 @@ class Search:
             if gradients:
                 climbed = self._climb(search[: effort.search], key_climb, slopes)
             bar.update(1, evaluations=self.rows.evaluations)
-            carried, mass = self._carry(law, search, log_weights, key_anneal, gradients)
+            carried, mass = self._carry(law, search, log_weights, key_anneal, gradients, slopes)
+            spikes = climbed.masses < mass - SPIKE
+            found = [climbed.points[~spikes], carried]
+            if spikes.any():
+                starts, least = climbed.starts[spikes], mass - BESIDE
+                found.append(on_the_way(self.rows, starts, least, key_beside, gradients=slopes))
             bar.update(2, evaluations=self.rows.evaluations)
-        spikes = climbed.masses < mass - SPIKE
-        found = [climbed.points[~spikes], carried]
-        if spikes.any():
-            starts, least = climbed.starts[spikes], mass - BESIDE
-            found.append(on_the_way(self.rows, starts, least, key_beside, gradients=slopes))
         if initial is not None and not isinstance(initial, AbstractDistribution):
             found.append(np.asarray(initial, dtype=carried.dtype))
         return finite_rows(self.rows, np.concatenate(found))
@@ -75,6 +75,7 @@ class Search:
         log_weights: np.ndarray,
         key: Key[Array, ""],
         gradients: bool,
+        slopes: bool,
     ) -> tuple[np.ndarray, float]:
         """Draws of X resampled or annealed, with the density's log integral as they saw it."""
         count = self.effort.particles
@@ -85,7 +86,7 @@ class Search:
             return search[:0], -np.inf
         return anneal(
             self.rows, law, search[:count], log_weights[:count], key,
-            gradients=gradients and self.rows.dim > FEW,
+            gradients=slopes,
             spent=lambda: self.meter.past(SEARCH),
         )  # fmt: skip
 
