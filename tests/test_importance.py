@@ -99,7 +99,7 @@ def test_points_with_wrong_weights_lead_to_the_right_ones():
     chosen = []
     fitted = refine(
         space_of(target), found, jr.key(0), counts=(8,), draws=8192, good_enough=0.95,
-        chosen=chosen.append,
+        chosen=lambda count, ess: chosen.append(count),
     )  # fmt: skip
     assert chosen == [3] and fitted.ess > 0.9
     order = np.argsort(fitted.mixture.log_weights)

@@ -77,7 +77,7 @@ class Config:
     """
 
     members: tuple[str, ...] = MEMBERS
-    train_steps: int = 16_000
+    train_steps: int = 12_000
     family_steps: int = 6_000
     a_nice_steps: int = 6_000
     repeats: int = 5

@@ -37,7 +37,9 @@ def objective_of(name: str, config: Any) -> AbstractObjective | None:
     match name:
         case "lambda=1":
             first = {"steps": config.rollout, "batch": config.batch}
-            return Mgan(MganConfig.tuned(decay=config.train_steps, **first))
+            # most of what is rejected from X lost more to π' than it won: see `MganConfig.margin`
+            firm = {"soften": 4.0, "margin": 8.0}
+            return Mgan(MganConfig.tuned(decay=config.train_steps, **first, **firm))
         case "lambda<1":
             return Mgan(MganConfig.tuned(decay=steps, balance=0.3, **both))
         case "pairwise":

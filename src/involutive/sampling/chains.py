@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution, Normal
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from involutive.auxiliary import GaussianMixture
 from involutive.compiled import SHORT, SHORTEST, Jitted, jit_once, on_device
@@ -73,8 +73,8 @@ def _advance(
 
         return jax.lax.fori_loop(0, jnp.minimum(GROUP, steps - g * GROUP), one, carry)
 
-    def move(noise: Any, number: Array, carry: tuple[State, Any, Trace]) -> Any:
-        state, (rate, bad, lost), trace = carry
+    def move(noise: Any, number: Array, carry: tuple[State, Any, Array]) -> Any:
+        state, (rate, bad, lost), record = carry
         state, info = jax.vmap(kernel.move)(noise, state)
         if thin > 1:
             first = number % thin == 0
@@ -85,21 +85,34 @@ def _advance(
             )
         else:
             rate, bad, lost = info.acceptance_rate, info.nonfinite, info.irreversible
-        row = Trace(state.position, state.log_density, info.accepted, rate, bad, lost)
-        i = number // thin  # overwritten until the last of its thin steps
-        put = jax.lax.dynamic_update_index_in_dim
-        trace = jax.tree.map(lambda rows, new: put(rows, new, i, 0), trace, row)
-        return state, (rate, bad, lost), trace
+        row = _packed(Trace(state.position, state.log_density, info.accepted, rate, bad, lost))
+        # overwritten until the last of its thin steps
+        record = jax.lax.dynamic_update_index_in_dim(record, row, number // thin, 0)
+        return state, (rate, bad, lost), record
 
-    numbers = jnp.zeros((capacity, block), state.log_density.dtype)
-    flags = jnp.zeros((capacity, block), bool)
-    positions = jnp.zeros((capacity, block, dim), state.position.dtype)
-    trace = Trace(positions, numbers, flags, numbers, flags, flags)
     none = jnp.zeros(block, bool)
     tally = (jnp.zeros_like(state.log_density), none, none)
+    record = jnp.zeros((capacity, block, dim + 3), state.position.dtype)
     groups = (steps + GROUP - 1) // GROUP
-    state, _, trace = jax.lax.fori_loop(0, groups, group, (state, tally, trace))
-    return state, trace
+    state, _, record = jax.lax.fori_loop(0, groups, group, (state, tally, record))
+    return state, _unpacked(record)
+
+
+def _packed(row: Trace) -> Float[Array, "block columns"]:
+    """A row of a trace as one array: to put six in their places takes longer than one."""
+    flags = sum(
+        flag.astype(row.log_density.dtype) * 2**i
+        for i, flag in enumerate((row.accepted, row.nonfinite, row.irreversible))
+    )
+    others = jnp.stack([row.log_density, row.acceptance_rate, flags], axis=1)
+    return jnp.concatenate([row.position, others], axis=1)
+
+
+def _unpacked(record: Float[Array, "draws block columns"]) -> Trace:
+    """The trace that was packed."""
+    log_density, rate, flags = (record[:, :, column] for column in (-3, -2, -1))
+    accepted, bad, lost = (jnp.floor(flags / 2**i) % 2 == 1 for i in range(3))
+    return Trace(record[:, :, :-3], log_density, accepted, rate, bad, lost)
 
 
 _advance_network = Jitted(_advance, {})

@@ -16,11 +16,12 @@ import numpy as np
 from jaxtyping import Array
 
 from involutive.compiled import on_device
-from involutive.kernel import Kernel, Mixture
+from involutive.kernel import Kernel
 from involutive.sampling.chains import BLOCK, Chains, fold_all, law_draws
 from involutive.sampling.run import CHUNK
 from involutive.training import figures, local, loop
 from involutive.training.decay import DECAYED_ADAM
+from involutive.training.learned import compose
 from involutive.training.likelihood import LogVariance, proposal_law
 from involutive.training.recipe import Recipe
 
@@ -76,13 +77,16 @@ def training_ahead(ahead: Ahead, kernel: Kernel, recipe: Recipe, key: Any) -> No
     ahead.compile(loop.run_chunk, objective, kernel, memory, data, key, jnp.asarray(1))
 
 
-def chains_ahead(ahead: Ahead, proposal: Kernel, start: Kernel, key: Any) -> None:
-    """Begin to compile chains that mix a proposal with a random walk, from another's law."""
+def chains_ahead(ahead: Ahead, proposal: Kernel, start: Kernel, key: Any, gradients: bool) -> None:
+    """Begin to compile chains of a proposal and a local move, from another proposal's law.
+
+    The move is HMC before every proposal with `gradients`, and else a random walk now and then.
+    """
     ahead.begin(CHAINS)
     ahead.load("involutive.interop.arviz")  # what judges them
     unit = _floats(np.eye(proposal.target.dim))
-    move, _ = local.untuned(proposal.target, unit, False, proposal.initial)
-    mover = Mixture([move, proposal], [0.5, 0.5])
+    move, _ = local.untuned(proposal.target, unit, gradients, proposal.initial)
+    mover = compose(proposal, move, 1.0 if gradients else 0.5)
     ahead.compile(Chains(mover, key, range(BLOCK), capacity=CHUNK))
     ahead.begin(START)
     keys = fold_all(key, on_device(np.arange(BLOCK)))

@@ -140,7 +140,7 @@ def refine(
     counts: tuple[int, ...],
     draws: int,
     good_enough: float,
-    chosen: Callable[[int], None] = lambda count: None,
+    chosen: Callable[[int, float], None] = lambda count, ess: None,
 ) -> Fitted:
     """Fit mixtures of growing size to the target, from points that were found.
 
@@ -154,8 +154,9 @@ def refine(
         counts: numbers of components to try.
         draws: a usual number of points; the largest cloud has between half and four times it.
         good_enough: effective draws per draw at which nothing more is added.
-        chosen: called with the number of components before the last, longest fits, as soon as it
-            is likely, and again where it turns out to be another.
+        chosen: called with the number of components, and the effective draws per draw so far,
+            before the last, longest fits, as soon as it is likely, and again where it turns out to
+            be another.
     """
     key_draws, *keys = split(key, 1 + len(counts))
     rng, best = generator(key_draws), None
@@ -169,7 +170,7 @@ def refine(
         for count, key_count in zip(counts[1:], keys[1:], strict=True):
             assert best is not None
             if count == counts[-1]:  # likely the last
-                chosen(count)
+                chosen(count, best.ess)
             seeds = found  # until the weights can be trusted
             if best.ess > REACHES:
                 picked = best.cloud.picked(len(found), rng)
@@ -191,7 +192,7 @@ def refine(
     few = _simpler(space, best)
     for start in (best,) if few is best else (few, best):
         count, dim = start.mixture.means.shape
-        chosen(count)
+        chosen(count, start.ess)
         size = int(np.clip(_affordable(count, dim), draws // 2, 4 * draws))
         best = max(best, _polished(space, start, size, rng, good_enough), key=lambda f: f.ess)
         if best.ess > SETTLED:
@@ -207,6 +208,8 @@ def _affordable(count: int, dim: int) -> float:
 def _simpler(space: Space, fitted: Fitted) -> Fitted:
     """One component for every group of overlapping ones, if that loses little."""
     few = merged(fitted.mixture)
+    if len(few.means) == len(fitted.mixture.means):
+        return fitted
     simpler = space.judged(few, fitted.cloud)
     return simpler if simpler.ess > fitted.ess / HELPS else fitted
 

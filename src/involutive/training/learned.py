@@ -11,6 +11,8 @@ from involutive.codec import register
 from involutive.kernel import AbstractKernel, Cycle, Info, Kernel, Mixture, State
 from involutive.targets import Target
 
+POOR = 0.5  # effective draws per draw of a proposal below which a local move goes before it
+
 
 @register
 @dataclass(frozen=True, eq=False)
@@ -119,6 +121,6 @@ def local_chances(ess: float, cheap: bool) -> tuple[float, ...]:
     A good proposal needs local moves rarely; a poor one before every global move. `cheap` says that
     a local move costs one density evaluation.
     """
-    if ess < 0.5:
+    if ess < POOR:
         return (0.3,) if cheap else (1.0,)
     return (0.005, 0.05, 0.3) if ess >= 0.75 else (0.05, 0.3)

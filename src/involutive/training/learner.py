@@ -21,9 +21,9 @@ from involutive.training.effort import Effort
 from involutive.training.figures import independence_figures
 from involutive.training.host import one_thread
 from involutive.training.importance import MISSED, Space, normal_components, refine
-from involutive.training.learned import Learned, compose, local_chances
+from involutive.training.learned import POOR, Learned, compose, local_chances
 from involutive.training.likelihood import proposal_law
-from involutive.training.local import FEW, gradients_useful, local_move, walk_within_modes
+from involutive.training.local import FEW, gradients_useful, local_move, move_within_modes
 from involutive.training.pilot import (
     LEAST_DRAWS,
     PILOT_CHAINS,
@@ -31,7 +31,7 @@ from involutive.training.pilot import (
     judge_pilot,
     run_chains,
 )
-from involutive.training.recipe import Recipe, Trained, train_proposal
+from involutive.training.recipe import MANY, Recipe, Trained, train_proposal
 from involutive.training.rows import LawRows, Rows
 from involutive.training.start import finite_rows
 from involutive.training.whitening import whitening
@@ -80,16 +80,19 @@ class Learner:
         def kernel_of(mixture: Any) -> Kernel:
             return Kernel(self.target, FunctionBlock(g), mixture.law(), self.law)
 
-        begun = set[int]()
+        # in many dimensions rounds raise a mixture slowly; its covariances are what HMC needs
+        slopes = self.target.dim > MANY and gradients_useful(self.rows, found)
+        helped = lambda ess: slopes and REACHES <= ess < POOR  # noqa: E731
+        begun = set[tuple[int, bool]]()
 
-        def compile_ahead(count: int) -> None:
-            if self._alone and count not in begun:
-                begun.add(count)
+        def compile_ahead(count: int, ess: float) -> None:
+            if self._alone and (count, helped(ess)) not in begun:
+                begun.add((count, helped(ess)))
                 start, covering = (
                     kernel_of(normal_components(number, self.target.dim))
                     for number in (count, count + 1)
                 )
-                chains_ahead(self.ahead, covering, start, key_ahead)
+                chains_ahead(self.ahead, covering, start, key_ahead, helped(ess))
 
         white = space.whiten(found)
         with one_thread():
@@ -111,7 +114,8 @@ class Learner:
         }
         kernel = kernel_of(fitted.mixture)
         trained = Trained(kernel, fitted.acceptance, fitted.ess, [row], components=count)
-        enough = trained.ess >= SUFFICES and space.missed(fitted, white) <= MISSED
+        enough = trained.ess >= SUFFICES or helped(trained.ess)
+        enough = enough and space.missed(fitted, white) <= MISSED
         self.meter.spend(self.rows.evaluations)
         self.meter.reach(trained.ess)
         # chains of a round start from the points found: no weight has to be right for that
@@ -225,7 +229,7 @@ class Learner:
         # without the wide cover below: no chain should start far out
         start = proposal_law(trained.kernel)
         trained = best_covered(trained, points, key_cover)
-        gradients = trained.ess < 0.5 and gradients_useful(self.rows, draws)
+        gradients = trained.ess < POOR and gradients_useful(self.rows, draws)
         chances = local_chances(trained.ess, cheap=not gradients)
         local = local_move(self.target, points, key_local, gradients=gradients, initial=self.law)
         return self.composed(trained, local, rounds, key_rest, start, chances)
@@ -233,16 +237,17 @@ class Learner:
     def finish_weighed(self, at: Round, key: Key[Array, ""]) -> Learned | None:
         """The same for a weighed mixture that suffices; None if chains do not bear it out."""
         key_cover, key_start, key_rest = split(key, 3)
-        kernel = at.trained.kernel
+        kernel, helped = at.trained.kernel, at.trained.ess < SUFFICES
         trained = replace(at.trained, kernel=covered(kernel, key_cover))
-        local = walk_within_modes(kernel)
-        chances = local_chances(trained.ess, cheap=True)
+        local = move_within_modes(kernel, gradients=helped)
+        chances = local_chances(trained.ess, cheap=not helped)
         places = finite_rows(self.rows, mixture_draws(kernel, 8 * PILOT_CHAINS, key_start))
         start = proposal_law(kernel)
         self.ahead.wait(CHAINS)
         learned = self.composed(trained, local, 0, key_rest, start, chances, places[:PILOT_CHAINS])
         outcome = learned.outcome
-        borne_out = outcome.r_hat < 1.02 and outcome.ess_per_draw > 0.5 * trained.ess
+        hoped = 1.0 if helped else trained.ess
+        borne_out = outcome.r_hat < 1.02 and outcome.ess_per_draw > 0.5 * hoped
         return learned if borne_out else None
 
     def composed(

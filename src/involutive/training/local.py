@@ -60,13 +60,13 @@ def pooled_factor(factor: np.ndarray, mixture: Components) -> np.ndarray:
     return factor @ np.linalg.cholesky(pooled)
 
 
-def walk_within_modes(proposal: Kernel) -> Kernel:
-    """A random walk of the size of the components of a mixture, not tuned: it is made rarely."""
+def move_within_modes(proposal: Kernel, gradients: bool) -> Kernel:
+    """A local move of the size of the components of a mixture, which need not be tuned to it."""
     g = proposal.involution.g  # type: ignore[attr-defined]
     mixture = components_of(proposal.auxiliary)  # type: ignore[arg-type]
     factor = pooled_factor(np.asarray(g.factor.unwrap(), np.float64), mixture)
     factor = on_device(factor.astype(jnp.result_type(float)))
-    return untuned(proposal.target, factor, False, proposal.initial)[0]
+    return untuned(proposal.target, factor, gradients, proposal.initial)[0]
 
 
 def local_move(

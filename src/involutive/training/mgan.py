@@ -210,8 +210,8 @@ class Mgan(AbstractObjective):
     ) -> tuple[States, Array, Array]:
         """States of rollouts, their log χ, and the mean acceptance."""
         paths = rollouts(kernel, starts, key, steps)
-        log_accept = paths.log_accept
-        acceptance = jnp.mean(jnp.exp(log_accept))
+        acceptance = jnp.mean(jnp.exp(paths.log_accept))
+        log_accept = paths.softened(self.config.soften, self.config.margin)
         if self.config.rescue is not None:
             least = jnp.log(self.config.rescue)
             log_accept = jnp.where(dead, jnp.maximum(log_accept, least), log_accept)

@@ -38,6 +38,9 @@ class MganConfig:
         scale: states are divided by this before a critic sees them.
         rescue: while no proposal is accepted, moves count as accepted with at least this
             probability, so that the critic's gradient reaches the network; None never does.
+        soften, margin: T and m; moves count as accepted with probability min(1, (ratio/eᵐ)^(1/T)).
+            Where the ratio is above one, or far below, min(1, ratio) has no gradient: with T = 1
+            and m = 0 nothing keeps proposals from the brink, nor brings back those beyond it.
         optimiser, critic_optimiser: Optax transformations.
     """
 
@@ -53,6 +56,8 @@ class MganConfig:
     critic_depth: int = 1
     scale: float = 1.0
     rescue: float | None = None
+    soften: float | int = 1.0
+    margin: float | int = 0.0
     optimiser: optax.GradientTransformation = field(default_factory=_rmsprop)
     critic_optimiser: optax.GradientTransformation = field(default_factory=_rmsprop)
 
@@ -62,6 +67,8 @@ class MganConfig:
         check_count("batch", self.batch, least=2)
         check(0 <= self.balance <= 1, f"balance must be in [0, 1], got {self.balance}")
         check(self.scale > 0, f"scale must be positive, got {self.scale}")
+        check(self.soften >= 1, f"soften must be at least 1, got {self.soften}")
+        check(self.margin >= 0, f"margin must not be negative, got {self.margin}")
         for name in ("clamp", "penalty"):
             value = getattr(self, name)
             check(value is None or value > 0, f"{name} must be positive or None, got {value}")

@@ -24,10 +24,21 @@ NEVER = -1e4  # log of a probability that is zero in every precision, with finit
 
 
 class Rollout(NamedTuple):
-    """The states φ_0 … φ_b of one rollout and the log acceptance probabilities between them."""
+    """The states φ_0 … φ_b of one rollout and the log acceptance ratios between them."""
 
-    positions: Float[Array, "states dim"]
-    log_accept: Float[Array, " steps"]
+    positions: Float[Array, "*n states dim"]
+    log_ratio: Float[Array, "*n steps"]
+
+    @property
+    def log_accept(self) -> Float[Array, "*n steps"]:
+        """The log acceptance probabilities."""
+        return self.softened()
+
+    def softened(
+        self, soften: float | int = 1.0, margin: float | int = 0.0
+    ) -> Float[Array, "*n steps"]:
+        """`log min(1, (ratio/eᵐ)^(1/T))` with T = `soften` and m = `margin`."""
+        return jnp.clip((self.log_ratio - margin) / soften, NEVER, 0.0)
 
 
 def rollout(
@@ -38,11 +49,10 @@ def rollout(
 
     def propose(state: State, auxiliary: Array) -> tuple[State, tuple[Array, Array]]:
         proposal = kernel.propose(state, auxiliary)
-        log_accept = jnp.clip(proposal.log_ratio, NEVER, 0.0)
-        return proposal.state, (proposal.state.position, log_accept)
+        return proposal.state, (proposal.state.position, proposal.log_ratio)
 
-    _, (visited, log_accept) = jax.lax.scan(propose, start, auxiliaries)
-    return Rollout(jnp.concatenate([start.position[None, :], visited]), log_accept)
+    _, (visited, log_ratio) = jax.lax.scan(propose, start, auxiliaries)
+    return Rollout(jnp.concatenate([start.position[None, :], visited]), log_ratio)
 
 
 def rollouts(
