@@ -59,23 +59,62 @@ class Jitted:
     """
 
     def __init__(self, function: Callable, options: dict[str, Any]):
-        def run(arrays: Any, rest: Any) -> Any:
-            leaves, form = rest
-            return function(*eqx.combine(arrays, jax.tree.unflatten(form, leaves)))
+        def run(arrays: Any, more: Any, rest: _Rest) -> Any:
+            return function(*rest.joined(arrays), *more)
 
         run.__name__ = function.__name__
-        self._jitted = jax.jit(run, static_argnums=1, compiler_options=options)
+        self.jitted = jax.jit(run, static_argnums=2, compiler_options=options)
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._jitted(*_parted(arguments))
+        return self.with_first(*arguments)()
 
     def trace(self, *arguments: Any) -> Any:
         """The function's program for such arguments, not lowered yet."""
-        return self._jitted.trace(*_parted(arguments))
+        return self.with_first(*arguments).trace()
+
+    def with_first(self, *arguments: Any) -> "WithFirst":
+        """The function with its first arguments given; the others must be arrays."""
+        return WithFirst(self, *arguments)
 
 
-def _parted(arguments: Any) -> tuple[Any, Any]:
-    """The arrays, and the rest as something that can be hashed."""
-    arrays, rest = eqx.partition(arguments, eqx.is_array)
-    leaves, form = jax.tree.flatten(rest)
-    return arrays, (tuple(leaves), form)
+class WithFirst:
+    """A compiled function with its first arguments given and taken apart once.
+
+    To take a network of many layers apart at every call takes as long as ten of its steps.
+    """
+
+    def __init__(self, function: Jitted, *arguments: Any):
+        leaves, form = jax.tree.flatten(arguments)
+        self._jitted = function.jitted
+        self._arrays = tuple(leaf for leaf in leaves if eqx.is_array(leaf))
+        self._rest = _Rest(form, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves))
+
+    def __call__(self, *more: Any) -> Any:
+        return self._jitted(self._arrays, more, self._rest)
+
+    def trace(self, *more: Any) -> Any:
+        """Its program for such arguments, not lowered yet."""
+        return self._jitted.trace(self._arrays, more, self._rest)
+
+
+class _Rest:
+    """What is not an array of some arguments, with None in the place of arrays."""
+
+    def __init__(self, form: Any, others: tuple[Any, ...]):
+        self.form, self.others = form, others
+        self._hash = hash((form, others))
+
+    def joined(self, arrays: tuple[Any, ...]) -> Any:
+        """The arguments, with these arrays."""
+        following = iter(arrays)
+        leaves = [next(following) if leaf is None else leaf for leaf in self.others]
+        return jax.tree.unflatten(self.form, leaves)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        same = isinstance(other, _Rest) and self._hash == other._hash
+        return same and (self.form, self.others) == (other.form, other.others)

@@ -38,7 +38,7 @@ def objective_of(name: str, config: Any) -> AbstractObjective | None:
         case "lambda=1":
             first = {"steps": config.rollout, "batch": config.batch}
             # most of what is rejected from X lost more to π' than it won: see `MganConfig.margin`
-            firm = {"soften": 4.0, "margin": 8.0}
+            firm = {"soften": 4.0, "margin": 8.0, "critic_depth": config.critic_depth}
             return Mgan(MganConfig.tuned(decay=config.train_steps, **first, **firm))
         case "lambda<1":
             return Mgan(MganConfig.tuned(decay=steps, balance=0.3, **both))

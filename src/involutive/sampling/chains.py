@@ -21,7 +21,7 @@ from flowjax.distributions import AbstractDistribution, Normal
 from jaxtyping import Array, Float, Key
 
 from involutive.auxiliary import GaussianMixture
-from involutive.compiled import SHORT, SHORTEST, Jitted, jit_once, on_device
+from involutive.compiled import SHORT, SHORTEST, Jitted, WithFirst, jit_once, on_device
 from involutive.errors import InputError, check
 from involutive.kernel import AbstractKernel, State
 from involutive.keys import split
@@ -34,7 +34,7 @@ ATTEMPTS = 100  # draws from X before a chain without finite density is given up
 
 
 class Trace(NamedTuple):
-    """What is kept of every draw, for one block of chains: arrays of `(draws, chains, …)`."""
+    """What is kept of every draw: arrays of `(chains, draws, …)`."""
 
     position: Any
     log_density: Any
@@ -46,14 +46,14 @@ class Trace(NamedTuple):
 
 def _advance(
     kernel: AbstractKernel,
+    capacity: int,
+    thin: int,
     state: State,
     chain_keys: Key[Array, " block"],
     first_step: Array,
     count: Array,
-    capacity: int,
-    thin: int,
-) -> tuple[State, Trace]:
-    """Make `count · thin` steps from step number `first_step` and keep every thin-th state.
+) -> tuple[State, Float[Array, "capacity block columns"]]:
+    """Make `count · thin` steps from step number `first_step` and record every thin-th state.
 
     The trip count is dynamic, so that one compilation serves chunks of every length.
     """
@@ -95,7 +95,7 @@ def _advance(
     record = jnp.zeros((capacity, block, dim + 3), state.position.dtype)
     groups = (steps + GROUP - 1) // GROUP
     state, _, record = jax.lax.fori_loop(0, groups, group, (state, tally, record))
-    return state, _unpacked(record)
+    return state, record
 
 
 def _packed(row: Trace) -> Float[Array, "block columns"]:
@@ -108,11 +108,22 @@ def _packed(row: Trace) -> Float[Array, "block columns"]:
     return jnp.concatenate([row.position, others], axis=1)
 
 
-def _unpacked(record: Float[Array, "draws block columns"]) -> Trace:
-    """The trace that was packed."""
-    log_density, rate, flags = (record[:, :, column] for column in (-3, -2, -1))
-    accepted, bad, lost = (jnp.floor(flags / 2**i) % 2 == 1 for i in range(3))
-    return Trace(record[:, :, :-3], log_density, accepted, rate, bad, lost)
+def _unpack(record: np.ndarray, trace: Trace, rows: slice) -> None:
+    """Put what was packed, `(draws, chains, columns)`, into some rows of a trace."""
+    record = np.swapaxes(record, 0, 1)
+    trace.position[rows] = record[:, :, :-3]
+    trace.log_density[rows] = record[:, :, -3]
+    trace.acceptance_rate[rows] = record[:, :, -2]
+    flags = record[:, :, -1].astype(np.uint8)
+    for i, flag in enumerate((trace.accepted, trace.nonfinite, trace.irreversible)):
+        flag[rows] = (flags >> i) & 1
+
+
+def _empty_trace(chains: int, draws: int, dim: int, dtype: Any) -> Trace:
+    shape = (chains, draws)
+    numbers = lambda: np.empty(shape, dtype)  # noqa: E731
+    flags = lambda: np.empty(shape, bool)  # noqa: E731
+    return Trace(np.empty((*shape, dim), dtype), numbers(), flags(), numbers(), flags(), flags())
 
 
 _advance_network = Jitted(_advance, {})
@@ -176,7 +187,7 @@ class Chains:
         self._start_keys = [self._keys(start_key, row, i) for i, row in enumerate(padded)]
         self._step_keys = [self._keys(step_key, row, i) for i, row in enumerate(padded)]
         self._kernels = {device: self._place(kernel.mover, device) for device in self.devices}
-        self._advance = _advancer(kernel)
+        self._programs: dict[tuple[Any, int], WithFirst] = {}
         # what `one_by_one` cannot take apart: a density that itself factorises many matrices
         target = kernel.target
         self._alone = factorises_many(program_of(target.log_density, target.dim))
@@ -197,32 +208,25 @@ class Chains:
     def advance(self, count: int) -> Trace:
         """Make `count` draws of every chain; return arrays of `(chains, draws, …)` on the host."""
         first, number = jnp.asarray(self.step), jnp.asarray(count)
+        dtype, dim = self.blocks[0].position.dtype, self.kernel.target.dim
+        trace = _empty_trace(self.ids.size, count, dim, dtype)
 
-        def run(i: int) -> tuple[State, Trace]:
-            state, trace = self._advance(
-                self._kernel(i), self.blocks[i], self._step_keys[i], first, number,
-                self.capacity, self.thin,
-            )  # fmt: skip
-            return state, jax.tree.map(np.asarray, trace)
+        def run(i: int) -> State:
+            state, record = self._program(i)(self.blocks[i], self._step_keys[i], first, number)
+            rows = slice(i * self.block, min((i + 1) * self.block, self.ids.size))
+            _unpack(np.asarray(record)[:count, : rows.stop - rows.start], trace, rows)
+            return state
 
-        results = self._each(run)
-        self.blocks = [state for state, _ in results]
+        self.blocks = self._each(run)
         self.step += count * self.thin
-        return jax.tree.map(
-            lambda *parts: np.concatenate([np.swapaxes(part[:count], 0, 1) for part in parts])[
-                : self.ids.size
-            ],
-            *[trace for _, trace in results],
-        )
+        return trace
 
     def trace(self) -> Any:
         """The program of `advance`, not lowered or compiled yet."""
         zeros = np.zeros((self.block, self.kernel.target.dim), jnp.result_type(float))
         positions = on_device(zeros)
-        return self._advance.trace(
-            self._kernel(0), State(positions, positions[:, 0]), self._step_keys[0],
-            jnp.asarray(0), jnp.asarray(1), self.capacity, self.thin,
-        )  # fmt: skip
+        state = State(positions, positions[:, 0])
+        return self._program(0).trace(state, self._step_keys[0], jnp.asarray(0), jnp.asarray(1))
 
     def state(self) -> State:
         """The chains' current state on the host, `(chains, …)`."""
@@ -239,6 +243,15 @@ class Chains:
 
     def _kernel(self, i: int) -> AbstractKernel:
         return self._kernels[self.devices[i % len(self.devices)]]
+
+    def _program(self, i: int) -> WithFirst:
+        """`_advance` of block `i`, with all that no call changes."""
+        at = (self.devices[i % len(self.devices)], self.thin)
+        if at not in self._programs:
+            self._programs[at] = _advancer(self.kernel).with_first(
+                self._kernel(i), self.capacity, self.thin
+            )
+        return self._programs[at]
 
     def _place(self, tree: Any, device: Any) -> Any:
         if device is None:
