@@ -11,7 +11,7 @@ from flowjax.distributions import Normal, Uniform
 from scipy.special import erfinv
 
 import involutive as inv
-from involutive.sampling.chains import Chains
+from involutive.sampling.chains import Chains, Trace, _empty_trace, _packed, _unpack
 from involutive.sampling.run import parameter_hash
 from involutive.threefry import UNROLLED, _hash, normal, unrolled
 from zoo import skewed
@@ -291,6 +291,18 @@ def test_normals_of_double_precision_are_those_of_jax():
     keys = jr.split(jr.key(1), 200)
     found = jax.vmap(lambda k: normal(k, 7))(unrolled(keys))
     np.testing.assert_allclose(found, jax.vmap(lambda k: jr.normal(k, (7,)))(keys), rtol=1e-12)
+
+
+def test_every_flag_is_recorded_where_it_belongs():
+    flags = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 1]], bool)
+    row = Trace(
+        jnp.arange(10.0).reshape(5, 2), jnp.arange(5.0), flags[:, 0], -jnp.arange(5.0), *flags.T[1:]
+    )
+    trace = _empty_trace(7, 2, 2, float)
+    _unpack(np.stack([_packed(row)] * 2), trace, slice(1, 6))
+    for found, wanted in zip(trace, row, strict=True):
+        np.testing.assert_array_equal(found[1:6, 0], wanted)
+        np.testing.assert_array_equal(found[1:6, 1], wanted)
 
 
 def test_what_was_compiled_ahead_is_what_runs(caplog):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import involutive as inv
+from involutive.kernel import Cycle
 from involutive.sampling.diagnostics import ess_per_draw, mode_weights
 from involutive.sampling.run import parameter_hash
 from involutive.training.budget import SEARCH, Budget, Meter
@@ -129,6 +130,19 @@ def test_an_interrupted_round_resumes_to_the_same_kernel(tmp_path, monkeypatch):
         learn(target, key=5, checkpoint=path, **TINY)
     resumed = learn(target, key=5, checkpoint=path, resume=True, **TINY)
     assert parameter_hash(resumed) == parameter_hash(whole)
+
+
+@pytest.mark.deep
+def test_hmc_helps_a_mixture_that_is_poor_in_many_dimensions():
+    """Sixteen skewed coordinates: a mixture has few effective draws, and no round is needed."""
+    skewed = inv.Target(lambda x: jnp.sum(3 * x - jnp.exp(x)), 16)
+    kernel = learn(skewed, key=0, progress=False)
+    assert kernel.outcome.rounds == 0 and isinstance(kernel.kernel, Cycle)
+    assert 0.2 < kernel.outcome.reached[-1]["ess"] < 0.5 < kernel.outcome.ess_per_draw
+    draws = inv.sample(kernel, key=1, num_chains=64, num_samples=500, progress=False)
+    # log of a gamma variate of shape 3: mean ψ(3), variance ψ'(3)
+    np.testing.assert_allclose(draws.positions.mean((0, 1)), 0.92278, atol=0.03)
+    np.testing.assert_allclose(draws.positions.var((0, 1)), 0.39493, atol=0.03)
 
 
 @pytest.mark.deep

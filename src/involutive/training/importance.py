@@ -154,7 +154,7 @@ def refine(
         counts: numbers of components to try.
         draws: a usual number of points; the largest cloud has between half and four times it.
         good_enough: effective draws per draw at which nothing more is added.
-        chosen: called with the number of components, and the effective draws per draw so far,
+        chosen: called with the number of components, and the effective draws per draw hoped for,
             before the last, longest fits, as soon as it is likely, and again where it turns out to
             be another.
     """
@@ -169,8 +169,8 @@ def refine(
         yield first
         for count, key_count in zip(counts[1:], keys[1:], strict=True):
             assert best is not None
-            if count == counts[-1]:  # likely the last
-                chosen(count, best.ess)
+            if count == counts[-1]:  # likely the last, and enough
+                chosen(count, good_enough)
             seeds = found  # until the weights can be trusted
             if best.ess > REACHES:
                 picked = best.cloud.picked(len(found), rng)

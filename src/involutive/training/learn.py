@@ -3,9 +3,9 @@
 1. Find where the density lives (`climbs.py`, `start.py`): climbs from X, and annealing from X, or
    draws of X resampled by weight where enough of them count.
 2. Weigh what was found (`importance.py`): a mixture is fitted to the target by its own
-   importance-weighted draws. The points found need the right support only. Where that suffices, and
-   chains bear it out, learning ends here: go to 5. Where weights tell too little, the proposal is
-   trained on the points found instead.
+   importance-weighted draws. The points found need the right support only. Where that suffices, by
+   itself or with HMC before every proposal, and chains bear it out, learning ends here: go to 5.
+   Where weights tell too little, the proposal is trained on the points found instead.
 3. Run many chains with that proposal and a local move. The kernel is exact, so the chains repair
    the weights of the modes. Their states train the proposal of the next round (`recipe.py`).
 4. Stop when the effective draws per draw and the spread of the draws no longer change; train once

@@ -31,7 +31,7 @@ from involutive.training.pilot import (
     judge_pilot,
     run_chains,
 )
-from involutive.training.recipe import MANY, Recipe, Trained, train_proposal
+from involutive.training.recipe import Recipe, Trained, train_proposal
 from involutive.training.rows import LawRows, Rows
 from involutive.training.start import finite_rows
 from involutive.training.whitening import whitening
@@ -80,8 +80,8 @@ class Learner:
         def kernel_of(mixture: Any) -> Kernel:
             return Kernel(self.target, FunctionBlock(g), mixture.law(), self.law)
 
-        # in many dimensions rounds raise a mixture slowly; its covariances are what HMC needs
-        slopes = self.target.dim > MANY and gradients_useful(self.rows, found)
+        # rounds raise a poor mixture slowly, and its covariances are what HMC needs
+        slopes = self.target.dim > FEW and gradients_useful(self.rows, found)
         helped = lambda ess: slopes and REACHES <= ess < POOR  # noqa: E731
         begun = set[tuple[int, bool]]()
 
