@@ -114,7 +114,6 @@ class _Rest:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        same = isinstance(other, _Rest) and self._hash == other._hash
-        return same and (self.form, self.others) == (other.form, other.others)
+        if self is other or not isinstance(other, _Rest):
+            return self is other
+        return self._hash == other._hash and self.form == other.form and self.others == other.others
