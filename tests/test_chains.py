@@ -11,8 +11,9 @@ from flowjax.distributions import Normal, Uniform
 from scipy.special import erfinv
 
 import involutive as inv
-from involutive.sampling.chains import Chains, Trace, _empty_trace, _packed, _unpack
+from involutive.sampling.chains import Chains
 from involutive.sampling.run import parameter_hash
+from involutive.sampling.trace import Trace, empty_trace, packed, unpack
 from involutive.threefry import UNROLLED, _hash, normal, unrolled
 from zoo import skewed
 
@@ -298,8 +299,8 @@ def test_every_flag_is_recorded_where_it_belongs():
     row = Trace(
         jnp.arange(10.0).reshape(5, 2), jnp.arange(5.0), flags[:, 0], -jnp.arange(5.0), *flags.T[1:]
     )
-    trace = _empty_trace(7, 2, 2, float)
-    _unpack(np.stack([_packed(row)] * 2), trace, slice(1, 6))
+    trace = empty_trace(7, 2, 2, float)
+    unpack(np.stack([packed(row)] * 2), trace, slice(1, 6))
     for found, wanted in zip(trace, row, strict=True):
         np.testing.assert_array_equal(found[1:6, 0], wanted)
         np.testing.assert_array_equal(found[1:6, 1], wanted)

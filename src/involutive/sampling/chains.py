@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -26,22 +26,12 @@ from involutive.errors import InputError, check
 from involutive.kernel import AbstractKernel, State
 from involutive.keys import split
 from involutive.program import factorises_many, program_of
+from involutive.sampling.trace import Trace, empty_trace, packed, unpack
 from involutive.threefry import unrolled
 
 BLOCK = 32  # chains a block; measured by `python -m involutive.bench.speed`
 GROUP = 16  # steps whose randomness is drawn at once
 ATTEMPTS = 100  # draws from X before a chain without finite density is given up
-
-
-class Trace(NamedTuple):
-    """What is kept of every draw: arrays of `(chains, draws, …)`."""
-
-    position: Any
-    log_density: Any
-    accepted: Any
-    acceptance_rate: Any
-    nonfinite: Any
-    irreversible: Any
 
 
 def _advance(
@@ -85,7 +75,7 @@ def _advance(
             )
         else:
             rate, bad, lost = info.acceptance_rate, info.nonfinite, info.irreversible
-        row = _packed(Trace(state.position, state.log_density, info.accepted, rate, bad, lost))
+        row = packed(Trace(state.position, state.log_density, info.accepted, rate, bad, lost))
         # overwritten until the last of its thin steps
         record = jax.lax.dynamic_update_index_in_dim(record, row, number // thin, 0)
         return state, (rate, bad, lost), record
@@ -96,34 +86,6 @@ def _advance(
     groups = (steps + GROUP - 1) // GROUP
     state, _, record = jax.lax.fori_loop(0, groups, group, (state, tally, record))
     return state, record
-
-
-def _packed(row: Trace) -> Float[Array, "block columns"]:
-    """A row of a trace as one array: to put six in their places takes longer than one."""
-    flags = sum(
-        flag.astype(row.log_density.dtype) * 2**i
-        for i, flag in enumerate((row.accepted, row.nonfinite, row.irreversible))
-    )
-    others = jnp.stack([row.log_density, row.acceptance_rate, flags], axis=1)
-    return jnp.concatenate([row.position, others], axis=1)
-
-
-def _unpack(record: np.ndarray, trace: Trace, rows: slice) -> None:
-    """Put what was packed, `(draws, chains, columns)`, into some rows of a trace."""
-    record = np.swapaxes(record, 0, 1)
-    trace.position[rows] = record[:, :, :-3]
-    trace.log_density[rows] = record[:, :, -3]
-    trace.acceptance_rate[rows] = record[:, :, -2]
-    flags = record[:, :, -1].astype(np.uint8)
-    for i, flag in enumerate((trace.accepted, trace.nonfinite, trace.irreversible)):
-        flag[rows] = (flags >> i) & 1
-
-
-def _empty_trace(chains: int, draws: int, dim: int, dtype: Any) -> Trace:
-    shape = (chains, draws)
-    numbers = lambda: np.empty(shape, dtype)  # noqa: E731
-    flags = lambda: np.empty(shape, bool)  # noqa: E731
-    return Trace(np.empty((*shape, dim), dtype), numbers(), flags(), numbers(), flags(), flags())
 
 
 _advance_network = Jitted(_advance, {})
@@ -209,12 +171,12 @@ class Chains:
         """Make `count` draws of every chain; return arrays of `(chains, draws, …)` on the host."""
         first, number = jnp.asarray(self.step), jnp.asarray(count)
         dtype, dim = self.blocks[0].position.dtype, self.kernel.target.dim
-        trace = _empty_trace(self.ids.size, count, dim, dtype)
+        trace = empty_trace(self.ids.size, count, dim, dtype)
 
         def run(i: int) -> State:
             state, record = self._program(i)(self.blocks[i], self._step_keys[i], first, number)
             rows = slice(i * self.block, min((i + 1) * self.block, self.ids.size))
-            _unpack(np.asarray(record)[:count, : rows.stop - rows.start], trace, rows)
+            unpack(np.asarray(record)[:count, : rows.stop - rows.start], trace, rows)
             return state
 
         self.blocks = self._each(run)

@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from involutive.sampling.chains import Trace
 from involutive.sampling.draws import Draws
+from involutive.sampling.trace import Trace
 from involutive.targets import Target
 
 FIELDS: tuple[str, ...] = (

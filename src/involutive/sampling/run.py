@@ -20,13 +20,14 @@ from involutive.errors import check, check_count
 from involutive.fingerprint import check_density
 from involutive.kernel import AbstractKernel
 from involutive.keys import KeyLike, as_key
-from involutive.sampling.chains import BLOCK, Chains, Trace, check_positions
+from involutive.sampling.chains import BLOCK, Chains, check_positions
 from involutive.sampling.checkpoint import Checkpoint, same_run
 from involutive.sampling.draws import Draws
 from involutive.sampling.interrupt import TERMINATED, Interrupt
 from involutive.sampling.progress import Progress
 from involutive.sampling.recorder import Recorder
 from involutive.sampling.share import Share, share_of
+from involutive.sampling.trace import Trace
 from involutive.sampling.until import Until, Watch
 from involutive.tensors import PathLike
 
