@@ -18,6 +18,7 @@ from involutive.training.critics import Critic, clamped, gradient_penalty, pick
 from involutive.training.loop import TrainConfig, fit
 from involutive.training.mgan import DEAD, Mgan, MganConfig
 from involutive.training.objective import AbstractObjective
+from involutive.training.rollouts import log_chi, rollouts
 
 energy_distance = jax.jit(distance.energy_distance)
 dependence = eqx.filter_jit(distance.dependence)
@@ -212,6 +213,17 @@ def test_dead_training_is_rescued_and_counted(getkey):
         assert float(figures["rescued"]) == 1.0 and float(memory.acceptance) < 10 * DEAD
         moved[rescue] = _distance(kernel, new)
     assert moved[0.5] > 10 * moved[None]
+
+
+def test_a_softened_ratio_weighs_states_and_leaves_the_figure(getkey):
+    kernel, objective = small_kernel(), Mgan(MganConfig.tuned(soften=4.0, margin=8.0))
+    starts = jr.normal(getkey(), (16, kernel.target.dim))
+    states, weights, acceptance = objective._states(kernel, starts, jr.key(3), 2, jnp.array(False))
+    paths = rollouts(kernel, starts, jr.key(3), 2)
+    np.testing.assert_array_equal(states, paths.positions)
+    np.testing.assert_allclose(weights, jax.vmap(log_chi)(paths.softened(4.0, 8.0)))
+    assert not np.allclose(weights, jax.vmap(log_chi)(paths.log_accept))
+    np.testing.assert_allclose(acceptance, jnp.mean(jnp.exp(paths.log_accept)))
 
 
 def _distance(kernel, other) -> float:

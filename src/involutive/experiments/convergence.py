@@ -78,17 +78,17 @@ class Config:
     """
 
     members: tuple[str, ...] = MEMBERS
-    train_steps: int = 14_000
+    train_steps: int = 12_000
     family_steps: int = 6_000
     a_nice_steps: int = 6_000
     repeats: int = 5
     seconds: float | None = None
-    chains: int = 8192
+    chains: int = 4096
     steps: int = 10
     draws: int = 1000
     training_draws: int = 20_000
     batch: int = 512
-    rollout: int = 4
+    rollout: int = 3
     critic_depth: int = 2
     goals: tuple[float, float, float] = (0.95, 0.92, 0.96)
     seed: int = 0

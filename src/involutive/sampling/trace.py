@@ -29,7 +29,7 @@ def packed(row: Trace) -> Float[Array, "block columns"]:
         for i, flag in enumerate((row.accepted, row.nonfinite, row.irreversible))
     )
     others = jnp.stack([row.log_density, row.acceptance_rate, flags], axis=1)
-    return jnp.concatenate([row.position, others], axis=1)
+    return jnp.concatenate([row.position, others.astype(row.position.dtype)], axis=1)
 
 
 def unpack(record: np.ndarray, trace: Trace, rows: slice) -> None:

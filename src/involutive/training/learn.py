@@ -141,6 +141,7 @@ def learn(
             if learned is not None:
                 return learned
             at = at._replace(done=False)
+            learner.prepare(at)
         while learner.more(at):
             if saved:
                 saved.write(at)

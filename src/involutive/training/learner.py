@@ -15,7 +15,7 @@ from involutive.keys import generator, split
 from involutive.sampling.share import batches_over, gathered
 from involutive.targets import Target
 from involutive.training.ahead import CHAINS, TRAINING, Ahead, chains_ahead, training_ahead
-from involutive.training.budget import Meter
+from involutive.training.budget import TRAINED, Meter
 from involutive.training.coverage import best_covered, covered, mixture_draws, pruned
 from involutive.training.effort import Effort
 from involutive.training.figures import independence_figures
@@ -41,6 +41,7 @@ LONGER = 4  # times more steps of chains whose proposal hardly reaches anything
 REACHES = 0.2  # effective draws per draw of a mixture that repairs weights as it is
 SUFFICES = 0.75  # effective draws per draw of a weighed mixture that no round would raise by much
 PICKED = 20_000  # weighted draws that stand for the target
+TRIAL = 1e6  # evaluations that must be left for HMC to be tried before rounds, and for a round
 
 
 class Round(NamedTuple):
@@ -82,6 +83,7 @@ class Learner:
 
         # rounds raise a poor mixture slowly, and its covariances are what HMC needs
         slopes = self.target.dim > FEW and gradients_useful(self.rows, found)
+        slopes &= self.meter.allows(self.rows.evaluations + TRIAL) and not self.meter.past(TRAINED)
         helped = lambda ess: slopes and REACHES <= ess < POOR  # noqa: E731
         begun = set[tuple[int, bool]]()
 
@@ -244,7 +246,8 @@ class Learner:
         places = finite_rows(self.rows, mixture_draws(kernel, 8 * PILOT_CHAINS, key_start))
         start = proposal_law(kernel)
         self.ahead.wait(CHAINS)
-        learned = self.composed(trained, local, 0, key_rest, start, chances, places[:PILOT_CHAINS])
+        places, draws = places[:PILOT_CHAINS], LEAST_DRAWS if helped else PILOT_DRAWS
+        learned = self.composed(trained, local, 0, key_rest, start, chances, places, draws)
         outcome = learned.outcome
         hoped = 1.0 if helped else trained.ess
         borne_out = outcome.r_hat < 1.02 and outcome.ess_per_draw > 0.5 * hoped
@@ -259,6 +262,7 @@ class Learner:
         start: AbstractDistribution,
         chances: tuple[float, ...],
         places: np.ndarray | None = None,
+        draws: int = PILOT_DRAWS,
     ) -> Learned:
         """Try chances of a local move in turn on chains from `start`, or `places` of it."""
         warmup = int(np.clip(np.ceil(20 / max(trained.ess, 1e-3)), 20, 200))
@@ -266,7 +270,7 @@ class Learner:
         for chance in chances:
             kernel = compose(trained.kernel, local, chance)
             began = self.meter.seconds
-            least, most = warmup + LEAST_DRAWS, warmup + PILOT_DRAWS
+            least, most = warmup + LEAST_DRAWS, warmup + draws
             trace = self._run(kernel, start if places is None else places, most, key, least=least)
             outcome = judge_pilot(trace, warmup, self.meter, rounds, trained.history)
             if best is None or outcome.ess_per_draw > best.outcome.ess_per_draw:

@@ -2,7 +2,8 @@
 
 The scale is that of one mode, not of the whole posterior: the pooled covariance within the
 components of a mixture. The step is tuned on draws until the acceptance is near its optimum
-(0.8 for HMC, 0.3 for a random walk), before any draw is kept.
+(0.8 for HMC, 0.3 for a random walk), before any draw is kept; but for a mixture that was fitted to
+the target itself its covariances say enough (`move_within_modes`), and chains judge the result.
 """
 
 from typing import Any
@@ -61,12 +62,13 @@ def pooled_factor(factor: np.ndarray, mixture: Components) -> np.ndarray:
 
 
 def move_within_modes(proposal: Kernel, gradients: bool) -> Kernel:
-    """A local move of the size of the components of a mixture, which need not be tuned to it."""
+    """A local move of the size of the components of a mixture, not tuned."""
     g = proposal.involution.g  # type: ignore[attr-defined]
     mixture = components_of(proposal.auxiliary)  # type: ignore[arg-type]
     factor = pooled_factor(np.asarray(g.factor.unwrap(), np.float64), mixture)
     factor = on_device(factor.astype(jnp.result_type(float)))
-    return untuned(proposal.target, factor, gradients, proposal.initial)[0]
+    move = untuned(proposal.target, factor, gradients, proposal.initial)[0]
+    return _quarter_turn(move) if gradients else move
 
 
 def local_move(
@@ -83,11 +85,7 @@ def local_move(
     starts = on_device(np.asarray(points)[generator(key_pick).integers(0, len(points), POINTS)])
     kernel, goal = untuned(target, factor, gradients, initial)
     kernel = tuned(kernel, starts, key_tune, goal)
-    if not isinstance(kernel.involution, Leapfrog):
-        return kernel
-    # a quarter of the period of a unit Gaussian
-    count = int(np.clip(np.ceil(1.5 / float(kernel.involution.step_size)), 2, 24))
-    return _with_steps(kernel, count)
+    return _quarter_turn(kernel) if isinstance(kernel.involution, Leapfrog) else kernel
 
 
 def untuned(
@@ -97,6 +95,12 @@ def untuned(
     if gradients:
         return _with_steps(hmc(target, 0.9 / target.dim**0.25, 4, factor, initial), 4), 0.8
     return random_walk(target, 2.38 / np.sqrt(target.dim) * factor, initial), 0.3
+
+
+def _quarter_turn(kernel: Kernel) -> Kernel:
+    """HMC with steps for a quarter of the period of a unit Gaussian; half of it only reflects."""
+    step_size = float(kernel.involution.step_size)  # type: ignore[attr-defined]
+    return _with_steps(kernel, int(np.clip(np.ceil(1.5 / step_size), 2, 24)))
 
 
 def _with_steps(kernel: Kernel, count: int) -> Kernel:

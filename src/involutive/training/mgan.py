@@ -7,6 +7,9 @@ taken with the accept bits summed out exactly (`rollouts`). With λ = 1 nothing 
 looks at moves made in stationarity. With λ < 1 and one critic of states the second term is content
 with a chain that stays put; a critic of pairs, which tells (x, x after m steps) from two
 independent draws, is not. So the paper's three remedies are fields of one configuration here.
+
+With a `margin` or `soften` above one, χᵇ is the law of a chain that stays more often; figures and
+the held-out measure are of the chain that is run.
 """
 
 from typing import Any, NamedTuple
