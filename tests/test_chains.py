@@ -8,7 +8,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 from flowjax.distributions import Normal, Uniform
-from scipy.special import erfinv
+from scipy.stats import kstest, norm
 
 import involutive as inv
 from involutive.sampling.chains import Chains
@@ -273,19 +273,37 @@ def test_written_out_bits_are_those_of_jax():
     assert jr.key_impl(unrolled(jr.key(0, impl="rbg"))) == "rbg"
 
 
-def test_normals_of_single_precision_are_both_words_of_every_hash():
-    """By scipy's inverse of the same uniform numbers; also where nothing is mapped."""
+def test_normals_of_single_precision_are_pairs_of_the_two_words_of_a_hash():
+    """By Box and Muller's formula in double precision; also where nothing is mapped."""
     with jax.enable_x64(False):
         keys = unrolled(jr.split(jr.key(1), 200))
         found = jax.vmap(lambda k: normal(k, 7))(keys)
         counters = [jnp.zeros(4, np.uint32), jnp.arange(4, dtype=np.uint32)]
-        words = jax.vmap(lambda k: jnp.concatenate(_hash(jr.key_data(k), *counters)))(keys)[:, :7]
+        words = jax.vmap(lambda k: jnp.stack(_hash(jr.key_data(k), *counters)))(keys)
         alone = normal(keys[3], 7)
-    uniform = np.float32((np.asarray(words) >> 9) / 2.0**22 - (1 - 2.0**-24))
-    wanted = np.sqrt(2) * erfinv(uniform.astype(float))
+    a, b = np.moveaxis(np.asarray(words), 1, 0)
+    radius = np.sqrt(-2 * np.log(((a >> 1) | 1) / 2.0**31))
+    x = (b << np.uint32(2)).view(np.int32) * (np.pi / 2 / 2.0**32)
+    near, across = np.where(b >> 31, -np.cos(x), np.cos(x)), np.sin(x)
+    turned = (b >> 30) & 1 == 1
+    pair = np.where(turned, across, near), np.where(turned, near, across)
+    wanted = np.concatenate([radius * part for part in pair], axis=1)[:, :7]
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, wanted, atol=2e-6, rtol=2e-6)
     np.testing.assert_allclose(alone, found[3], rtol=1e-6)
+
+
+def test_normals_of_single_precision_are_normal_and_independent():
+    with jax.enable_x64(False):
+        keys = unrolled(jr.split(jr.key(2), 100_000))
+        found = np.asarray(jax.jit(jax.vmap(lambda k: normal(k, 4)))(keys), float)
+    assert kstest(found.ravel(), "norm").pvalue > 0.01
+    for power in (1, 2):
+        apart = np.corrcoef(found.T**power) - np.eye(4)
+        assert np.abs(apart).max() < 4 / np.sqrt(len(found))
+    beyond = np.array([(np.abs(found) > at).sum() for at in (2, 3, 4)])
+    wanted = found.size * 2 * norm.sf([2, 3, 4])
+    assert (np.abs(beyond - wanted) < 4 * np.sqrt(wanted)).all()
 
 
 def test_normals_of_double_precision_are_those_of_jax():

@@ -72,7 +72,10 @@ class GaussianMixture(AbstractDistribution):
 
     def factors(self) -> Float[Array, "k dim dim"]:
         """Return the triangular factors A_k of the precisions."""
-        return jnp.tril(self.lower, -1) + jax.vmap(jnp.diag)(jnp.exp(self.log_diagonal))
+        dim, dtype = self.shape[0], self.lower.dtype
+        # by constant masks: `tril` and `diag` take longer to trace and to compile than all the rest
+        below, diagonal = np.tri(dim, k=-1, dtype=dtype), np.eye(dim, dtype=dtype)
+        return self.lower * below[None] + jnp.exp(self.log_diagonal)[:, :, None] * diagonal[None]
 
     def inverse_factors(self) -> Float[Array, "k dim dim"]:
         """Return `A_k⁻¹`, a square root of the covariance of every component."""

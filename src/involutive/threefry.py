@@ -3,7 +3,7 @@
 On a CPU JAX compiles the hash Threefry-2x32 as a loop over its rounds, which writes every
 intermediate array to memory. Written out, its twenty rounds and what is made of the bits become one
 pass. Its keys and bits are those of `jax.random` (with its default, partitionable counters);
-`normal` makes twice as many variates of them.
+`normal` makes twice as many variates of them in single precision, by Box and Muller's formula.
 """
 
 import math
@@ -97,7 +97,7 @@ def normal(key: Key[Array, ""], dim: int) -> Float[Array, " dim"]:
     """Standard normal variates; where it is mapped over keys, many at once.
 
     A hash gives two words of 32 bits. Like `jax.random.normal`, double precision makes one variate
-    of both; here single precision makes one of each.
+    of both; here single precision makes two.
     """
     if jr.key_impl(key) != UNROLLED:
         return jr.normal(key, (dim,))
@@ -124,19 +124,9 @@ def _doubles(counters: Array, keys: Array) -> Float[Array, "counters n"]:
 
 @many_at_once
 def _singles(counters: Array, keys: Array) -> Float[Array, "variates n"]:
-    """Two rows a counter.
-
-    XLA would hash once for each word. A pass has one result, so that the words of a pair leave it
-    as the halves of a complex number.
-    """
-
-    def row(counter: Array) -> Array:
-        words = _words(keys, counter)
-        return jax.lax.complex(*(jax.lax.bitcast_convert_type(w, np.float32) for w in words))
-
-    pairs = jax.lax.map(row, counters)
-    words = jnp.concatenate([jax.lax.real(pairs), jax.lax.imag(pairs)])
-    return jax.lax.map(_from_word, jax.lax.bitcast_convert_type(words, np.uint32))
+    """Two rows a counter. A pass has one result, so that a pair leaves it as a complex number."""
+    pairs = jax.lax.map(lambda counter: _pair(*_words(keys, counter)), counters)
+    return jnp.concatenate([jax.lax.real(pairs), jax.lax.imag(pairs)])
 
 
 def _words(keys: Array, counter: Array) -> tuple[Array, Array]:
@@ -150,27 +140,35 @@ def _uniform(x: Array) -> Array:
     return jnp.maximum(lowest, (x - 1) * (1 - lowest) + lowest)
 
 
-# Giles, "Approximating the erfinv function" (2010): polynomials in w - 5/2 and in √w - 3
-CENTRE = (
-    *(2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087),
-    *(-0.00125372503, -0.00417768164, 0.246640727, 1.50140941),
-)
-TAIL = (
-    *(-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773),
-    *(-0.0076224613, 0.00943887047, 1.00167406, 2.83297682),
-)
+# Cephes, single precision: sin and cos on [-π/4, π/4] as polynomials in x²
+SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
+COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 
 
-def _from_word(word: Array) -> Array:
-    """Normal variates √2·erf⁻¹(u) in single precision, u uniform in (-1, 1) by words of 32 bits.
+def _pair(a: Array, b: Array) -> Array:
+    """Two independent normal variates by Box and Muller, `√(-2 log u) (cos θ, sin θ)`.
 
-    With w = -log(1 - u²), as a product of 1 - u and 1 + u: no digits are lost near ±1.
+    u is uniform in (0, 1] by 31 bits of one word, so that variates reach 6.5. Of the other word two
+    bits choose a quarter of the circle, and thirty the angle in [-π/4, π/4] from its middle.
     """
-    u = _uniform(jax.lax.bitcast_convert_type((word >> 9) | np.uint32(0x7F << 23), np.float32))
-    w = -jnp.log((1 - u) * (1 + u))
-    central = w < 5
-    v = jnp.where(central, w - 2.5, jnp.sqrt(w) - 3)
-    total = jnp.zeros_like(v)
-    for pair in np.sqrt(2) * np.array([CENTRE, TAIL]).T:
-        total = total * v + jnp.where(central, *pair.astype(np.float32))
-    return total * u
+    signed = lambda word: jax.lax.bitcast_convert_type(word, np.int32).astype(np.float32)  # noqa: E731
+    u = signed((a >> 1) | np.uint32(1)) * np.float32(2.0**-31)
+    radius = jnp.sqrt(np.float32(-2) * jnp.log(u))
+    x = signed(b << 2) * np.float32(np.pi / 2 * 2.0**-32)
+    y = x * x
+    sine = x + x * y * _polynomial(SIN, y)
+    cosine = 1 - np.float32(0.5) * y + y * y * _polynomial(COS, y)
+    sign = (b >> 31) << 31
+    cosine = jax.lax.bitcast_convert_type(
+        jax.lax.bitcast_convert_type(cosine, np.uint32) ^ sign, np.float32
+    )
+    turned = (b & np.uint32(1 << 30)) != 0
+    first, second = jnp.where(turned, sine, cosine), jnp.where(turned, cosine, sine)
+    return jax.lax.complex(radius * first, radius * second)
+
+
+def _polynomial(coefficients: tuple[float, ...], y: Array) -> Array:
+    total = jnp.full_like(y, coefficients[0])
+    for c in coefficients[1:]:
+        total = total * y + np.float32(c)
+    return total

@@ -2,8 +2,9 @@
 
 The floor is the proposal network f and the target density, compiled alone: no random numbers, no
 acceptance, nothing recorded. Below it lies the time of the network's matrix products. All three
-run the same blocks of chains on the same threads, in turn, many times. A time is the fastest of
-them; a ratio is the median of those of neighbours, which share what else the machine is doing.
+run the same blocks of chains on the same threads, in turn, many times, more often where a run is
+short. A time is the fastest of them; a ratio is the median of those of neighbours, which share what
+else the machine is doing.
 Other work changes CPU time (of all threads) less than wall time, so both are given.
 """
 
@@ -28,8 +29,10 @@ from involutive.kernel import Kernel, evaluate
 from involutive.sampling.chains import BLOCK, Chains
 from involutive.targets import Target
 
-CHAIN_STEPS = 64_000  # of all chains
+CHAIN_STEPS = 64_000  # of all chains, in one run
+REPEATED = 20_000_000  # of all chains, in all runs
 DRAWS = (250, 2000)  # least and most of each; `sample` makes 250 a call
+TIMES = (11, 101)  # least and most runs
 Rows = list[dict[str, Any]]
 Job = Callable[[], Any]
 
@@ -137,13 +140,14 @@ def _timed(job: Job) -> Timing:
 
 
 def overhead(
-    chains: Sequence[int] = (1, 64, 1024, 8192), times: int = 15, block: int = BLOCK
+    chains: Sequence[int] = (1, 64, 1024, 8192), block: int = BLOCK, repeated: int = REPEATED
 ) -> Rows:
     """The runner's cost per chain-step over the floor and over the matrix products."""
     kernel, rows = paper_kernel(), []
     for count in chains:
         steps = int(np.clip(CHAIN_STEPS // count, *DRAWS))
         width = min(block, count)
+        times = int(np.clip(repeated // (count * steps), *TIMES))
         makers = (runner_job, floor_job, product_job)
         found = in_turn([make(kernel, count, steps, width) for make in makers], times)
         each = 1e6 * found[..., 0].min(axis=0) / (count * steps)
@@ -151,6 +155,7 @@ def overhead(
         rows.append(
             {
                 "chains": count,
+                "runs": times,
                 "runner µs": each[0],
                 "f + density µs": each[1],
                 "products µs": each[2],

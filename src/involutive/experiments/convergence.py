@@ -72,23 +72,25 @@ class Config:
         training_draws: exact draws that all learn from.
         batch: chains a rollout of lambda=1.
         rollout: b of lambda=1; at 1 nothing is learned about states that missed the modes.
+        every: of how many rollouts of lambda=1 one begins where a chain is that runs beside them.
         critic_depth: hidden layers of the critic of lambda=1; the paper has one.
         goals: of lambda=1: acceptance from X, share near a mode after one and after three steps.
         seed: of everything.
     """
 
     members: tuple[str, ...] = MEMBERS
-    train_steps: int = 12_000
+    train_steps: int = 16_000
     family_steps: int = 6_000
     a_nice_steps: int = 6_000
     repeats: int = 5
     seconds: float | None = None
-    chains: int = 4096
+    chains: int = 32_768
     steps: int = 10
     draws: int = 1000
     training_draws: int = 20_000
     batch: int = 512
     rollout: int = 3
+    every: int | None = 4
     critic_depth: int = 2
     goals: tuple[float, float, float] = (0.95, 0.92, 0.96)
     seed: int = 0
@@ -106,7 +108,7 @@ class Config:
     @staticmethod
     def quick() -> "Config":
         """Two members, trained just long enough for the paper's claims to be seen."""
-        small = Config((PAPER, PEER), 1500, 1, 100, 1, None, 1024, 10, 100, 4000, 256, 1, 1)
+        small = Config((PAPER, PEER), 1500, 1, 100, 1, None, 1024, 10, 100, 4000, 256, 1, None, 1)
         return replace(small, goals=(0.8, 0.4, 0.6))
 
 

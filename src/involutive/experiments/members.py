@@ -36,7 +36,7 @@ def objective_of(name: str, config: Any) -> AbstractObjective | None:
     steps, both = config.family_steps, {"steps": 1, "data_steps": 2, "critic_depth": 2}
     match name:
         case "lambda=1":
-            first = {"steps": config.rollout, "batch": config.batch}
+            first = {"steps": config.rollout, "batch": config.batch, "every": config.every}
             # most of what is rejected from X lost more to π' than it won: see `MganConfig.margin`
             firm = {"soften": 4.0, "margin": 8.0, "critic_depth": config.critic_depth}
             return Mgan(MganConfig.tuned(decay=config.train_steps, **first, **firm))

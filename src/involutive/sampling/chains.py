@@ -21,7 +21,7 @@ from flowjax.distributions import AbstractDistribution, Normal
 from jaxtyping import Array, Float, Key
 
 from involutive.auxiliary import GaussianMixture
-from involutive.compiled import SHORT, SHORTEST, Jitted, WithFirst, jit_once, on_device
+from involutive.compiled import SHORTER, SHORTEST, Jitted, WithFirst, jit_once, on_device
 from involutive.errors import InputError, check
 from involutive.kernel import AbstractKernel, State
 from involutive.keys import split
@@ -89,7 +89,7 @@ def _advance(
 
 
 _advance_network = Jitted(_advance, {})
-_advance_learned = Jitted(_advance, SHORT)
+_advance_learned = Jitted(_advance, SHORTER)
 
 
 def _advancer(kernel: AbstractKernel) -> Any:

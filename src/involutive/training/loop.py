@@ -19,7 +19,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
-from involutive.compiled import jit_often, jit_once, on_device
+from involutive.compiled import jit_long, jit_often, jit_once, on_device
 from involutive.errors import InputError, check, check_count
 from involutive.kernel import AbstractKernel, Kernel
 from involutive.keys import KeyLike, as_key, generator, split
@@ -28,6 +28,7 @@ from involutive.training.objective import AbstractObjective, Data
 
 HELD_OUT = 0.15  # share of the data that training never sees
 LEAST_ROWS = 20
+LONG = 5000  # updates that repay the longer compilation: a critic's are half as fast again by it
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,7 @@ class Fit:
         return min(self.history, key=lambda row: row["held_out"])
 
 
-@jit_often
-def run_chunk(
+def _run_chunk(
     objective: AbstractObjective, kernel: Kernel, memory: Any, data: Data, key: Array, count: Array
 ) -> tuple[Kernel, Any, Any]:
     """Make `count` updates, and return the sums of their figures.
@@ -111,6 +111,9 @@ def run_chunk(
     none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     arrays, figures = jax.lax.fori_loop(0, count, one, (arrays, none))
     return *eqx.combine(arrays, static), figures
+
+
+run_chunk, _run_long = jit_often(_run_chunk), jit_long(_run_chunk)
 
 
 @jit_once
@@ -152,6 +155,7 @@ def fit(
     memory = objective.init(kernel, key_init) if memory is None else memory
     best, stale, skipped, history = kernel, 0, 0, []
     began, step = time.perf_counter(), 0
+    run = run_chunk if config.steps < LONG else _run_long
 
     def look(kernel: Kernel, losses: dict[str, float]) -> dict[str, float]:
         # the same draws at every look, so that looks can be compared
@@ -167,7 +171,7 @@ def fit(
     with Progress(label, config.steps, progress) as bar:
         while step < config.steps:
             count = min(config.chunk, config.steps - step)
-            kernel, memory, figures = run_chunk(
+            kernel, memory, figures = run(
                 objective, kernel, memory, data, jr.fold_in(key_run, step), jnp.asarray(count)
             )
             step += count

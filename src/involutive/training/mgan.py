@@ -48,12 +48,17 @@ class Critics(eqx.Module):
 
 
 class Memory(NamedTuple):
-    """What is kept between updates. `acceptance` is a running mean over all rollouts."""
+    """What is kept between updates.
+
+    `acceptance` is a running mean over all rollouts; `running` are the states of chains that run
+    beside training, where rollouts also begin.
+    """
 
     critics: Critics
     generator: Any
     critic: Any
     acceptance: Float[Array, ""]
+    running: Batch | None
 
 
 class Term(NamedTuple):
@@ -81,7 +86,7 @@ class Mgan(AbstractObjective):
             config.balance == 0 or kernel.initial is not None,
             "training from X needs the kernel's initial law, got None; pass Kernel(..., initial=)",
         )
-        key_states, key_pairs = jr.split(key)
+        key_states, key_pairs, key_running = jr.split(key, 3)
         dim, shape = kernel.target.dim, (config.critic_width, config.critic_depth, config.scale)
         pairs = config.pairwise and config.balance < 1
         critics = Critics(
@@ -93,20 +98,22 @@ class Mgan(AbstractObjective):
             config.optimiser.init(split_kernel(kernel)[0]),
             config.critic_optimiser.init(split_trainable(critics)[0]),
             jnp.ones(()),
+            self._begun(kernel, key_running),
         )
 
     def update(
         self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]
     ) -> tuple[Kernel, Memory, Figures]:
         """Some critic steps on fresh rollouts, then one generator step."""
-        key_critic, key_generator = jr.split(key)
+        key_critic, key_generator, key_run = jr.split(key, 3)
         config, dead = self.config, memory.acceptance < DEAD
+        memory = memory._replace(running=self._run_on(kernel, memory.running, key_run))
         critics, state, gap = self._train_critics(kernel, memory, data, key_critic)
         params, static = split_kernel(kernel)
 
         def loss(params: Any) -> tuple[Array, Array]:
             kernel = eqx.combine(params, static)
-            terms = self._terms(kernel, data, key_generator, config.batch, dead)
+            terms = self._terms(kernel, data, key_generator, memory.running, config.batch, dead)
             return -_fake_score(critics, terms), _mean_acceptance(terms)
 
         (value, acceptance), gradient = jax.value_and_grad(loss, has_aux=True)(params)
@@ -114,7 +121,7 @@ class Mgan(AbstractObjective):
             config.optimiser, gradient, params, memory.generator
         )
         running = MEMORY * memory.acceptance + (1 - MEMORY) * acceptance
-        memory = Memory(critics, generator, state, running)
+        memory = Memory(critics, generator, state, running, memory.running)
         figures = {
             "critic_gap": gap, "generator_loss": value, "rollout_acceptance": acceptance,
             "rescued": dead.astype(value.dtype), "skipped": skipped,
@@ -141,7 +148,7 @@ class Mgan(AbstractObjective):
         key_terms, key_steps = jr.split(key)
         count = config.critic_steps
         dead = memory.acceptance < DEAD
-        terms = self._terms(kernel, data, key_terms, count * config.batch, dead)
+        terms = self._terms(kernel, data, key_terms, memory.running, count * config.batch, dead)
         params, static = split_trainable(memory.critics)
 
         def step(carry: Any, at: tuple[list[Any], Array]) -> tuple[Any, Array]:
@@ -183,7 +190,13 @@ class Mgan(AbstractObjective):
         return total
 
     def _terms(
-        self, kernel: Kernel, data: Data, key: Key[Array, ""], count: int, dead: Array
+        self,
+        kernel: Kernel,
+        data: Data,
+        key: Key[Array, ""],
+        running: Batch | None,
+        count: int,
+        dead: Array,
     ) -> list[Term]:
         """The terms of the objective that have weight, each with `count` fresh rollouts."""
         config = self.config
@@ -191,6 +204,9 @@ class Mgan(AbstractObjective):
         terms = []
         if config.balance > 0:
             starts = kernel.initial.sample(key_x, (count,))  # type: ignore[union-attr]
+            if running is not None:
+                every = config.every or 1
+                starts = starts.at[::every].set(running[: -(-count // every)])
             states, chi, accept = self._states(kernel, starts, key_from_x, config.steps, dead)
             real = minibatch(data, key_real, count)
             terms.append(Term(real, states, chi, config.balance, accept))
@@ -207,6 +223,26 @@ class Mgan(AbstractObjective):
                 real = other
             terms.append(Term(real, states, chi, 1 - config.balance, accept))
         return terms
+
+    def _begun(self, kernel: Kernel, key: Key[Array, ""]) -> Batch | None:
+        """Chains at their start, as many as the critic's rollouts take up."""
+        config = self.config
+        if config.every is None or kernel.initial is None:
+            return None
+        count = -(-config.critic_steps * config.batch // config.every)
+        return kernel.initial.sample(key, (count,))
+
+    def _run_on(self, kernel: Kernel, running: Batch | None, key: Key[Array, ""]) -> Batch | None:
+        """One step of the chain for each, and some begin anew from X."""
+        if running is None:
+            return None
+        key_step, key_anew, key_start = jr.split(key, 3)
+        count = running.shape[0]
+        states = jax.vmap(kernel.init)(running)
+        moved = jax.vmap(kernel.step)(jr.split(key_step, count), states)[0].position
+        anew = jr.bernoulli(key_anew, 1 / self.config.age, (count, 1))
+        fresh = kernel.initial.sample(key_start, (count,))  # type: ignore[union-attr]
+        return jnp.where(anew, fresh, moved)
 
     def _states(
         self, kernel: Kernel, starts: Batch, key: Key[Array, ""], steps: int, dead: Array

@@ -41,6 +41,9 @@ class MganConfig:
         soften, margin: T and m; moves count as accepted with probability min(1, (ratio/eᵐ)^(1/T)).
             Where the ratio is above one, or far below, min(1, ratio) has no gradient: with T = 1
             and m = 0 nothing keeps proposals from the brink, nor brings back those beyond it.
+        every, age: every so many-th rollout from X begins where a chain is that runs beside
+            training and begins anew after `age` steps on average: so states that missed the modes
+            are met as they come, as with a larger b, at the price of one step; None for no chains.
         optimiser, critic_optimiser: Optax transformations.
     """
 
@@ -58,6 +61,8 @@ class MganConfig:
     rescue: float | None = None
     soften: float | int = 1.0
     margin: float | int = 0.0
+    every: int | None = None
+    age: float | int = 8
     optimiser: optax.GradientTransformation = field(default_factory=_rmsprop)
     critic_optimiser: optax.GradientTransformation = field(default_factory=_rmsprop)
 
@@ -69,6 +74,9 @@ class MganConfig:
         check(self.scale > 0, f"scale must be positive, got {self.scale}")
         check(self.soften >= 1, f"soften must be at least 1, got {self.soften}")
         check(self.margin >= 0, f"margin must not be negative, got {self.margin}")
+        if self.every is not None:
+            check_count("every", self.every)
+        check(self.age >= 1, f"age must be at least 1, got {self.age}")
         for name in ("clamp", "penalty"):
             value = getattr(self, name)
             check(value is None or value > 0, f"{name} must be positive or None, got {value}")
