@@ -226,6 +226,29 @@ def test_a_softened_ratio_weighs_states_and_leaves_the_figure(getkey):
     np.testing.assert_allclose(acceptance, jnp.mean(jnp.exp(paths.log_accept)))
 
 
+def test_some_rollouts_begin_where_running_chains_are(getkey):
+    kernel, objective = small_kernel(), Mgan(MganConfig.tuned(every=3, **SMALL))
+    running = objective.init(kernel, getkey()).running
+    assert running.shape == (32, 1)  # a third of what three critic steps take
+    plain = Mgan(MganConfig.tuned(**SMALL))
+    assert plain.init(kernel, getkey()).running is None
+    starts, law = (each._starts(kernel, running, jr.key(5), 32) for each in (objective, plain))
+    np.testing.assert_array_equal(starts[::3], running[:11])
+    others = np.arange(32) % 3 > 0
+    np.testing.assert_array_equal(starts[others], law[others])
+
+
+def test_running_chains_make_steps_of_the_kernel_and_begin_anew():
+    kernel = inv.random_walk(inv.targets.gaussian(1), 0.5, Normal(jnp.full(1, 50.0), jnp.ones(1)))
+    before = jnp.zeros((400, 1))
+    for age, anew in ((1e9, 0.0), (4, 0.25), (1, 1.0)):
+        objective = Mgan(MganConfig.tuned(every=1, age=age))
+        after = objective._run_on(kernel, before, jr.key(0))
+        assert float(jnp.mean(after > 25)) == pytest.approx(anew, abs=0.07)
+        moved = np.asarray(after[after < 25])
+        assert moved.size == 0 or 0.3 < (moved != 0).mean() <= 1
+
+
 def _distance(kernel, other) -> float:
     parts = (eqx.filter(k.involution, eqx.is_inexact_array) for k in (kernel, other))
     apart = jax.tree.map(lambda a, b: jnp.sum(jnp.abs(a - b)), *parts)
@@ -245,6 +268,10 @@ def test_refusals(getkey):
         MganConfig(soften=0)
     with pytest.raises(inv.InputError, match="margin must not be negative, got -1"):
         MganConfig(margin=-1)
+    with pytest.raises(inv.InputError, match="every must be at least 1, got 0"):
+        MganConfig(every=0)
+    with pytest.raises(inv.InputError, match="age must be at least 1, got 0"):
+        MganConfig(age=0)
     with pytest.raises(inv.InputError, match="needs the kernel's initial law, got None"):
         Mgan().init(small_kernel(initial=False), getkey())
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -203,10 +203,7 @@ class Mgan(AbstractObjective):
         key_x, key_from_x, key_real, key_start, key_from, key_other = jr.split(key, 6)
         terms = []
         if config.balance > 0:
-            starts = kernel.initial.sample(key_x, (count,))  # type: ignore[union-attr]
-            if running is not None:
-                every = config.every or 1
-                starts = starts.at[::every].set(running[: -(-count // every)])
+            starts = self._starts(kernel, running, key_x, count)
             states, chi, accept = self._states(kernel, starts, key_from_x, config.steps, dead)
             real = minibatch(data, key_real, count)
             terms.append(Term(real, states, chi, config.balance, accept))
@@ -223,6 +220,15 @@ class Mgan(AbstractObjective):
                 real = other
             terms.append(Term(real, states, chi, 1 - config.balance, accept))
         return terms
+
+    def _starts(
+        self, kernel: Kernel, running: Batch | None, key: Key[Array, ""], count: int
+    ) -> Batch:
+        """Draws of X, every so many-th in the place of a chain that runs beside training."""
+        starts, every = kernel.initial.sample(key, (count,)), self.config.every  # type: ignore[union-attr]
+        if running is None or every is None:
+            return starts
+        return starts.at[::every].set(running[: -(-count // every)])
 
     def _begun(self, kernel: Kernel, key: Key[Array, ""]) -> Batch | None:
         """Chains at their start, as many as the critic's rollouts take up."""
