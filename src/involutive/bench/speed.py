@@ -169,11 +169,10 @@ def overhead(
 
 
 def widths(
-    blocks: Sequence[int] = (8, 32, 64, 128, 512), chains: int = 512, times: int = 3
+    blocks: Sequence[int] = (8, 32, 64, 128, 512), chains: int = 512, times: int = 9
 ) -> Rows:
-    """Microseconds per chain-step by the width of a block."""
-    kernel = paper_kernel()
-    steps = 64
+    """Microseconds per chain-step by the width of a block, with as many draws a call as `sample`."""
+    kernel, steps = paper_kernel(), DRAWS[0]
     found = fastest([runner_job(kernel, chains, steps, block) for block in blocks], times)
     each = 1e6 / (chains * steps)
     return [
