@@ -171,7 +171,7 @@ def overhead(
 def widths(
     blocks: Sequence[int] = (8, 32, 64, 128, 512), chains: int = 512, times: int = 9
 ) -> Rows:
-    """Microseconds per chain-step by the width of a block, with as many draws a call as `sample`."""
+    """Microseconds per chain-step by the width of a block, with the draws a call of `sample`."""
     kernel, steps = paper_kernel(), DRAWS[0]
     found = fastest([runner_job(kernel, chains, steps, block) for block in blocks], times)
     each = 1e6 / (chains * steps)
