@@ -14,7 +14,7 @@ import involutive as inv
 from involutive.sampling.chains import Chains
 from involutive.sampling.run import parameter_hash
 from involutive.sampling.trace import Trace, empty_trace, packed, unpack
-from involutive.threefry import UNROLLED, _hash, normal, unrolled
+from involutive.threefry import UNROLLED, _hash, _pair, normal, unrolled
 from zoo import skewed
 
 
@@ -291,6 +291,15 @@ def test_normals_of_single_precision_are_pairs_of_the_two_words_of_a_hash():
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, wanted, atol=2e-6, rtol=2e-6)
     np.testing.assert_allclose(alone, found[3], rtol=1e-6)
+
+
+def test_normals_are_finite_at_the_ends_of_their_words():
+    ends = np.array([0, 1, 2**29, 2**30, 2**31, 2**32 - 1], np.uint32)
+    a, b = (jnp.asarray(words.ravel()) for words in np.meshgrid(ends, ends))
+    found = np.asarray(_pair(a, b))
+    radius = np.sqrt(-2 * np.log(np.float32(((np.asarray(a) >> 1) | 1) / 2.0**31)))
+    np.testing.assert_allclose(np.abs(found), radius, atol=1e-3, rtol=1e-6)
+    assert np.abs(found).max() == pytest.approx(6.5555, abs=1e-3) and np.abs(found).min() == 0
 
 
 def test_normals_of_single_precision_are_normal_and_independent():

@@ -13,7 +13,7 @@ from flowjax.distributions import Normal
 
 import involutive as inv
 from involutive.bijections import mlp
-from involutive.training import distance
+from involutive.training import distance, loop
 from involutive.training.critics import Critic, clamped, gradient_penalty, pick
 from involutive.training.loop import TrainConfig, fit
 from involutive.training.mgan import DEAD, Mgan, MganConfig
@@ -105,11 +105,12 @@ def test_start_distance_sees_a_far_start(getkey):
     [
         MganConfig.paper(**SMALL),
         MganConfig.tuned(**SMALL),
+        MganConfig.tuned(every=4, **SMALL),
         MganConfig.tuned(balance=0.3, data_steps=1, **SMALL),
         MganConfig.tuned(balance=0.0, pairwise=True, **SMALL),
         MganConfig.combined(**SMALL),
     ],
-    ids=["paper", "tuned", "both-terms", "pairs-only", "combined"],
+    ids=["paper", "tuned", "running", "both-terms", "pairs-only", "combined"],
 )
 def test_every_preset_trains(config, getkey):
     kernel = small_kernel()
@@ -138,7 +139,8 @@ class Worse(AbstractObjective):
 
 
 @pytest.mark.parametrize(("keep", "mean"), [("best", 0.0), ("last", 40.0)])
-def test_the_best_or_the_last_parameters_are_kept(keep, mean):
+def test_the_best_or_the_last_parameters_are_kept(keep, mean, monkeypatch):
+    monkeypatch.setattr(loop, "LONG", 40 if keep == "last" else 41)  # compiled either way
     law = inv.GaussianMixture(jnp.ones(1), jnp.zeros((1, 1)), jnp.ones((1, 1, 1)))
     kernel = eqx.tree_at(lambda k: k.auxiliary, small_kernel(), law)
     config = TrainConfig(steps=40, chunk=20, patience=None, monitor=0, keep=keep)
@@ -236,6 +238,21 @@ def test_some_rollouts_begin_where_running_chains_are(getkey):
     np.testing.assert_array_equal(starts[::3], running[:11])
     others = np.arange(32) % 3 > 0
     np.testing.assert_array_equal(starts[others], law[others])
+
+
+def test_an_update_moves_the_running_chains(getkey):
+    kernel, objective = small_kernel(), Mgan(MganConfig.tuned(every=4, age=1e9, **SMALL))
+    memory = objective.init(kernel, getkey())
+    update = eqx.filter_jit(objective.update)
+    new = update(kernel, memory, data_of(kernel, getkey()), jr.key(1))[1]
+    assert new.running.shape == memory.running.shape and new.running.dtype == memory.running.dtype
+    assert 0.05 < float(jnp.mean(new.running != memory.running)) <= 1
+    # and they are where rollouts begin: with other chains the same update teaches something else
+    far = memory._replace(running=memory.running + 5)
+    others = [update(kernel, m, data_of(kernel, jr.key(2)), jr.key(1))[2] for m in (memory, far)]
+    assert others[0]["generator_loss"] != others[1]["generator_loss"]
+    none = Mgan(MganConfig.tuned(every=4, balance=0.0, pairwise=True, **SMALL))
+    assert none.init(kernel, getkey()).running is None
 
 
 def test_running_chains_make_steps_of_the_kernel_and_begin_anew():

@@ -72,10 +72,11 @@ class GaussianMixture(AbstractDistribution):
 
     def factors(self) -> Float[Array, "k dim dim"]:
         """Return the triangular factors A_k of the precisions."""
-        dim, dtype = self.shape[0], self.lower.dtype
-        # by constant masks: `tril` and `diag` take longer to trace and to compile than all the rest
-        below, diagonal = np.tri(dim, k=-1, dtype=dtype), np.eye(dim, dtype=dtype)
-        return self.lower * below[None] + jnp.exp(self.log_diagonal)[:, :, None] * diagonal[None]
+        # by comparison: `tril` and `diag` take a fifth of the time that chains take to be traced
+        row, column = (jax.lax.broadcasted_iota(int, self.lower.shape, axis) for axis in (1, 2))
+        diagonal = jnp.broadcast_to(jnp.exp(self.log_diagonal)[:, :, None], self.lower.shape)
+        above = jax.lax.select(row == column, diagonal, jnp.zeros_like(diagonal))
+        return jax.lax.select(row > column, self.lower, above)
 
     def inverse_factors(self) -> Float[Array, "k dim dim"]:
         """Return `A_k⁻¹`, a square root of the covariance of every component."""

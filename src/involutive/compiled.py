@@ -1,10 +1,11 @@
 """Compilation: most of what learning costs in few dimensions, so it is kept short.
 
-Two ways, by how often a function runs. On the CPU, XLA's older code generator takes about half the
-time of the newer one, and for what `learn` makes its code is as fast. Bare networks are run by the
-newer one (`sampling/chains.py`).
+By how long a function runs. On the CPU, XLA's older code generator takes about half the time of the
+newer one, and for what `learn` makes its code is as fast; with less optimisation it takes less
+still. Bare networks (`sampling/chains.py`) and long trainings are run by the newer one.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ import numpy as np
 SHORT: dict[str, Any] = (
     {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}
 )
-# code as fast within some hundredths, in a fifth less time
-SHORTER: dict[str, Any] = {**SHORT, "xla_backend_optimization_level": 2}
-SHORTEST: dict[str, Any] = {**SHORT, "xla_backend_optimization_level": 1}
+LEVEL = "xla_backend_optimization_level"
+# a fifth less time than SHORT, for code as fast within some hundredths; a level set outside stays
+SHORTER: dict[str, Any] = SHORT if LEVEL in os.environ.get("XLA_FLAGS", "") else {**SHORT, LEVEL: 2}
+SHORTEST: dict[str, Any] = {**SHORT, LEVEL: 1}
 
 
 MAPS, LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")  # on Linux

@@ -148,8 +148,9 @@ COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 def _pair(a: Array, b: Array) -> Array:
     """Two independent normal variates by Box and Muller, `√(-2 log u) (cos θ, sin θ)`.
 
-    u is uniform in (0, 1] by 31 bits of one word, so that variates reach 6.5. Of the other word two
-    bits choose a quarter of the circle, and thirty the angle in [-π/4, π/4] from its middle.
+    u is uniform in (0, 1] by 30 bits of one word, in the middle of its cell, so that variates reach
+    6.5. Of the other word two bits choose a quarter of the circle, and thirty the angle in
+    [-π/4, π/4] from its middle.
     """
     signed = lambda word: jax.lax.bitcast_convert_type(word, np.int32).astype(np.float32)  # noqa: E731
     u = signed((a >> 1) | np.uint32(1)) * np.float32(2.0**-31)

@@ -140,7 +140,7 @@ def _timed(job: Job) -> Timing:
 
 
 def overhead(
-    chains: Sequence[int] = (1, 64, 1024, 8192), block: int = BLOCK, repeated: int = REPEATED
+    chains: Sequence[int] = (1, 64, 1024, 8192), *, block: int = BLOCK, repeated: int = REPEATED
 ) -> Rows:
     """The runner's cost per chain-step over the floor and over the matrix products."""
     kernel, rows = paper_kernel(), []

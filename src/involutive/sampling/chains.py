@@ -95,7 +95,7 @@ _advance_learned = Jitted(_advance, SHORTER)
 def _advancer(kernel: AbstractKernel) -> Any:
     """`_advance` compiled for that kernel.
 
-    What `learn` makes is compiled several times a run and is as fast by the short way; the bare
+    What `learn` makes is compiled several times a run and is as fast by a shorter way; the bare
     networks of the paper are faster by JAX's own.
     """
     mixture = lambda node: isinstance(node, GaussianMixture)  # noqa: E731

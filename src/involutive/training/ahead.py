@@ -74,7 +74,8 @@ def training_ahead(ahead: Ahead, kernel: Kernel, recipe: Recipe, key: Any) -> No
     ahead.compile(figures.many_draws, proposal_law(kernel), key)
     ahead.compile(figures.log_weights_at, kernel, points)
     ahead.compile(loop.held_out, objective, kernel, held, key)
-    ahead.compile(loop.run_chunk, objective, kernel, memory, data, key, jnp.asarray(1))
+    run = loop.run_chunk(recipe.tune_steps)
+    ahead.compile(run, objective, kernel, memory, data, key, jnp.asarray(1))
 
 
 def chains_ahead(ahead: Ahead, proposal: Kernel, start: Kernel, key: Any, gradients: bool) -> None:

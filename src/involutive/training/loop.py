@@ -113,7 +113,12 @@ def _run_chunk(
     return *eqx.combine(arrays, static), figures
 
 
-run_chunk, _run_long = jit_often(_run_chunk), jit_long(_run_chunk)
+_run_often, _run_long = jit_often(_run_chunk), jit_long(_run_chunk)
+
+
+def run_chunk(steps: int) -> Any:
+    """Compiled chunks of updates for a training of so many."""
+    return _run_often if steps < LONG else _run_long
 
 
 @jit_once
@@ -155,7 +160,6 @@ def fit(
     memory = objective.init(kernel, key_init) if memory is None else memory
     best, stale, skipped, history = kernel, 0, 0, []
     began, step = time.perf_counter(), 0
-    run = run_chunk if config.steps < LONG else _run_long
 
     def look(kernel: Kernel, losses: dict[str, float]) -> dict[str, float]:
         # the same draws at every look, so that looks can be compared
@@ -171,7 +175,7 @@ def fit(
     with Progress(label, config.steps, progress) as bar:
         while step < config.steps:
             count = min(config.chunk, config.steps - step)
-            kernel, memory, figures = run(
+            kernel, memory, figures = run_chunk(config.steps)(
                 objective, kernel, memory, data, jr.fold_in(key_run, step), jnp.asarray(count)
             )
             step += count

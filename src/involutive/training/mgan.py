@@ -8,6 +8,9 @@ looks at moves made in stationarity. With λ < 1 and one critic of states the se
 with a chain that stays put; a critic of pairs, which tells (x, x after m steps) from two
 independent draws, is not. So the paper's three remedies are fields of one configuration here.
 
+With `every`, some rollouts of the first term begin where chains from X are that run beside
+training: their states after b steps more, the gradient of b steps only.
+
 With a `margin` or `soften` above one, χᵇ is the law of a chain that stays more often; figures and
 the held-out measure are of the chain that is run.
 """
@@ -36,6 +39,7 @@ from involutive.training.objective import (
 )
 from involutive.training.rollouts import expectation, log_chi, rollouts
 
+Running = Float[Array, "chains dim"]
 DEAD = 0.01  # mean acceptance below which there is hardly a gradient left to learn from
 MEMORY = 0.95  # how much of the running acceptance is kept at an update
 
@@ -58,7 +62,7 @@ class Memory(NamedTuple):
     generator: Any
     critic: Any
     acceptance: Float[Array, ""]
-    running: Batch | None
+    running: Running | None
 
 
 class Term(NamedTuple):
@@ -120,8 +124,8 @@ class Mgan(AbstractObjective):
         params, generator, skipped = apply_gradient(
             config.optimiser, gradient, params, memory.generator
         )
-        running = MEMORY * memory.acceptance + (1 - MEMORY) * acceptance
-        memory = Memory(critics, generator, state, running, memory.running)
+        lately = MEMORY * memory.acceptance + (1 - MEMORY) * acceptance
+        memory = Memory(critics, generator, state, lately, memory.running)
         figures = {
             "critic_gap": gap, "generator_loss": value, "rollout_acceptance": acceptance,
             "rescued": dead.astype(value.dtype), "skipped": skipped,
@@ -194,11 +198,11 @@ class Mgan(AbstractObjective):
         kernel: Kernel,
         data: Data,
         key: Key[Array, ""],
-        running: Batch | None,
+        running: Running | None,
         count: int,
         dead: Array,
     ) -> list[Term]:
-        """The terms of the objective that have weight, each with `count` fresh rollouts."""
+        """The terms of the objective that have weight, each with `count` rollouts."""
         config = self.config
         key_x, key_from_x, key_real, key_start, key_from, key_other = jr.split(key, 6)
         terms = []
@@ -222,7 +226,7 @@ class Mgan(AbstractObjective):
         return terms
 
     def _starts(
-        self, kernel: Kernel, running: Batch | None, key: Key[Array, ""], count: int
+        self, kernel: Kernel, running: Running | None, key: Key[Array, ""], count: int
     ) -> Batch:
         """Draws of X, every so many-th in the place of a chain that runs beside training."""
         starts, every = kernel.initial.sample(key, (count,)), self.config.every  # type: ignore[union-attr]
@@ -230,15 +234,17 @@ class Mgan(AbstractObjective):
             return starts
         return starts.at[::every].set(running[: -(-count // every)])
 
-    def _begun(self, kernel: Kernel, key: Key[Array, ""]) -> Batch | None:
+    def _begun(self, kernel: Kernel, key: Key[Array, ""]) -> Running | None:
         """Chains at their start, as many as the critic's rollouts take up."""
         config = self.config
-        if config.every is None or kernel.initial is None:
+        if config.every is None or config.balance == 0 or kernel.initial is None:
             return None
         count = -(-config.critic_steps * config.batch // config.every)
         return kernel.initial.sample(key, (count,))
 
-    def _run_on(self, kernel: Kernel, running: Batch | None, key: Key[Array, ""]) -> Batch | None:
+    def _run_on(
+        self, kernel: Kernel, running: Running | None, key: Key[Array, ""]
+    ) -> Running | None:
         """One step of the chain for each, and some begin anew from X."""
         if running is None:
             return None
