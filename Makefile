@@ -7,11 +7,13 @@ STAMP  := $(VENV)/.installed
 BUILD  := hatchling editables
 # Python compiles what is imported; compiling all that is installed takes a third of the set-up.
 PIP    := --quiet --no-compile -c constraints.txt
+# PyTorch is large and asks for libraries of GPUs unless its build for CPUs is at hand.
+POCOMC := torch==2.13.0 pocomc==1.2.6
 # It must be let to keep that: every process would spend ten seconds on it again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-deep test-matrix lint format types bench docs pins clean
+.PHONY: help install demo test test-deep test-matrix lint format types bench bench-all docs pins clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -59,6 +61,11 @@ types: install  ## pyright on the package
 
 bench: install  ## this library and its peers, side by side
 	$(BIN)/involutive bench $(ARGS)
+
+bench-all:  ## the same with pocoMC, in an environment of its own with PyTorch
+	@$(MAKE) --no-print-directory VENV=.venv-pocomc install
+	.venv-pocomc/bin/python -m pip install $(PIP) $(POCOMC)
+	.venv-pocomc/bin/involutive bench $(ARGS)
 
 docs: install  ## the documentation, into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
