@@ -2,11 +2,17 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import involutive as inv
-from involutive.training.cost import affordable, operations
+from involutive.cost import affordable, much_work, operations
+from involutive.program import program_of
+from involutive.sampling.chains import _advance_learned, _advance_network, _advancer
 from involutive.training.effort import Effort
+from involutive.training.importance import normal_components
+from involutive.training.rows import Rows
+from involutive.training.whitening import whitening
 
 
 def normal(x):
@@ -69,3 +75,25 @@ def test_sizes_shrink_for_dear_densities_only():
     small = usual.scaled(0.1, 0.5)
     assert small.climbers < usual.climbers / 5 and small.chains == usual.chains // 2
     assert usual.scaled(1e-9, 1e-9).climbers >= 64  # never so few that nothing is found
+
+
+def test_much_work_counts_the_density_and_what_moves_it():
+    little, data = program_of(normal, 4), program_of(regression(1000), 4)
+    assert not much_work(little) and much_work(data)
+    assert much_work(little, jnp.zeros((60, 60))) and not much_work(little, (jnp.zeros(9), 1.0))
+
+
+def test_chains_of_much_work_are_compiled_to_run_fast():
+    for log_density, moves in ((normal, _advance_learned), (regression(1000), _advance_network)):
+        target = inv.Target(log_density, dim=4)
+        law = normal_components(2, 4).law()
+        g = whitening(np.random.default_rng(0).normal(size=(100, 4)))
+        kernel = inv.Kernel(target, inv.FunctionBlock(g), law)
+        assert _advancer(kernel, program_of(log_density, 4)) is moves
+
+
+def test_rows_of_much_work_have_the_values_and_slopes_of_the_density():
+    log_density, points = regression(1000), np.eye(4, dtype=np.float32)
+    values, slopes = Rows(log_density, 4).slopes(points)
+    assert values == pytest.approx(-500 * np.ones(4), rel=1e-4)
+    assert slopes == pytest.approx(-1000 * np.ones((4, 4)), rel=1e-4)

@@ -18,10 +18,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution, Normal
+from jax.extend.core import Jaxpr
 from jaxtyping import Array, Float, Key
 
 from involutive.auxiliary import GaussianMixture
 from involutive.compiled import SHORTER, SHORTEST, Jitted, WithFirst, jit_once, on_device
+from involutive.cost import much_work
 from involutive.errors import InputError, check
 from involutive.kernel import AbstractKernel, State
 from involutive.keys import split
@@ -92,15 +94,16 @@ _advance_network = Jitted(_advance, {})
 _advance_learned = Jitted(_advance, SHORTER)
 
 
-def _advancer(kernel: AbstractKernel) -> Any:
-    """`_advance` compiled for that kernel.
+def _advancer(kernel: AbstractKernel, program: Jaxpr) -> Any:
+    """`_advance` compiled for that kernel, of a density with that program.
 
-    What `learn` makes is compiled several times a run and is as fast by a shorter way; the bare
-    networks of the paper are faster by JAX's own.
+    What `learn` makes is compiled several times a run, and where a move is little work it is as
+    fast by a shorter way. The bare networks of the paper are faster by JAX's own, and so is all
+    that takes much work: couplings, large mixtures, densities of much data.
     """
     mixture = lambda node: isinstance(node, GaussianMixture)  # noqa: E731
     learned = any(map(mixture, jax.tree.leaves(kernel, is_leaf=mixture)))
-    return _advance_learned if learned else _advance_network
+    return _advance_learned if learned and not much_work(program, kernel) else _advance_network
 
 
 @jit_once
@@ -151,8 +154,8 @@ class Chains:
         self._kernels = {device: self._place(kernel.mover, device) for device in self.devices}
         self._programs: dict[tuple[Any, int], WithFirst] = {}
         # what `one_by_one` cannot take apart: a density that itself factorises many matrices
-        target = kernel.target
-        self._alone = factorises_many(program_of(target.log_density, target.dim))
+        program = program_of(kernel.target.log_density, kernel.target.dim)
+        self._alone, self._advance = factorises_many(program), _advancer(kernel.mover, program)
         self.blocks: list[State] = []
         self.step = 0
 
@@ -210,9 +213,7 @@ class Chains:
         """`_advance` of block `i`, with all that no call changes."""
         at = (self.devices[i % len(self.devices)], self.thin)
         if at not in self._programs:
-            self._programs[at] = _advancer(self.kernel).with_first(
-                self._kernel(i), self.capacity, self.thin
-            )
+            self._programs[at] = self._advance.with_first(self._kernel(i), self.capacity, self.thin)
         return self._programs[at]
 
     def _place(self, tree: Any, device: Any) -> Any:

@@ -74,7 +74,7 @@ def training_ahead(ahead: Ahead, kernel: Kernel, recipe: Recipe, key: Any) -> No
     ahead.compile(figures.many_draws, proposal_law(kernel), key)
     ahead.compile(figures.log_weights_at, kernel, points)
     ahead.compile(loop.held_out, objective, kernel, held, key)
-    run = loop.run_chunk(recipe.tune_steps)
+    run = loop.run_chunk(kernel, recipe.tune_steps)
     ahead.compile(run, objective, kernel, memory, data, key, jnp.asarray(1))
 
 

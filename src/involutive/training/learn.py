@@ -24,6 +24,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from involutive.compiled import jit_once, make_room, on_device
+from involutive.cost import SEARCH_OPERATIONS, TRAINING_OPERATIONS, affordable, operations
 from involutive.errors import InputError, check
 from involutive.fingerprint import check_density
 from involutive.keys import as_key, split
@@ -32,12 +33,6 @@ from involutive.targets import Target
 from involutive.tensors import PathLike
 from involutive.training.budget import Meter, as_budget
 from involutive.training.by_bootstrap import learn_by_bootstrap, schedule
-from involutive.training.cost import (
-    SEARCH_OPERATIONS,
-    TRAINING_OPERATIONS,
-    affordable,
-    operations,
-)
 from involutive.training.effort import Effort
 from involutive.training.learned import Learned
 from involutive.training.learner import REACHES, Learner
@@ -49,7 +44,6 @@ from involutive.training.search import Search
 
 STRATEGIES = ("recipe", "bootstrap")
 WIDE = 3.0  # sd of the default initial law
-FEWER = 64  # points that a density of much work is evaluated on at once
 
 
 def learn(
@@ -116,7 +110,7 @@ def learn(
     rounds = scale * affordable(work, TRAINING_OPERATIONS)
     effort = (effort or Effort()).scaled(search, rounds)
     recipe = (recipe or Recipe()).shorter(1 / min(rounds, 1.0), least=50)
-    block = BLOCK if effort.climbers >= BLOCK else FEWER
+    block = min(BLOCK, 1 << (effort.climbers.bit_length() - 1))  # so few of a density of much work
     rows_of = Rows(target.log_density, target.dim, block)
     learner = Learner(target, law, meter, effort, recipe, progress, rows_of, devices_here(mesh))
     if strategy == "bootstrap":

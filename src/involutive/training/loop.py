@@ -20,9 +20,11 @@ from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
 from involutive.compiled import jit_long, jit_often, jit_once, on_device
+from involutive.cost import much_work
 from involutive.errors import InputError, check, check_count
 from involutive.kernel import AbstractKernel, Kernel
 from involutive.keys import KeyLike, as_key, generator, split
+from involutive.program import program_of
 from involutive.sampling.progress import Progress
 from involutive.training.objective import AbstractObjective, Data
 
@@ -116,9 +118,10 @@ def _run_chunk(
 _run_often, _run_long = jit_often(_run_chunk), jit_long(_run_chunk)
 
 
-def run_chunk(steps: int) -> Any:
-    """Compiled chunks of updates for a training of so many."""
-    return _run_often if steps < LONG else _run_long
+def run_chunk(kernel: Kernel, steps: int) -> Any:
+    """Compiled chunks of updates for a training of so many: for speed, if there is much to do."""
+    program = program_of(kernel.target.log_density, kernel.target.dim)
+    return _run_long if steps >= LONG or much_work(program, kernel) else _run_often
 
 
 @jit_once
@@ -172,10 +175,11 @@ def fit(
 
     history.append(look(kernel, {}))
     lowest = measure = history[0]["held_out"]
+    advance = run_chunk(kernel, config.steps)
     with Progress(label, config.steps, progress) as bar:
         while step < config.steps:
             count = min(config.chunk, config.steps - step)
-            kernel, memory, figures = run_chunk(config.steps)(
+            kernel, memory, figures = advance(
                 objective, kernel, memory, data, jr.fold_in(key_run, step), jnp.asarray(count)
             )
             step += count

@@ -15,7 +15,8 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution, Normal
 from jaxtyping import Array, Key
 
-from involutive.compiled import jit_once, on_device
+from involutive.compiled import SHORTEST, Jitted, jit_once, on_device
+from involutive.cost import much_work
 from involutive.keys import generator
 from involutive.program import factorises_many, program_of
 
@@ -32,34 +33,37 @@ class Rows:
     """
 
     def __init__(self, function: Callable, dim: int, block: int = BLOCK):
-        self.function, self.dim, self.block, self.evaluations = function, dim, block, 0
+        self.dim, self.block, self.evaluations = dim, block, 0
         self.dtype = jnp.result_type(float)
+        program = program_of(function, dim)
+        compiled = _WELL if much_work(program) else _QUICKLY
+        self._values, self._slopes, self._curvatures = (c.with_first(function) for c in compiled)
         # such calls wait for each other for ever if two run at once
-        self._alone = factorises_many(program_of(function, dim))
+        self._alone = factorises_many(program)
 
     def values(self, points: np.ndarray) -> np.ndarray:
         """The function at every row."""
         self.evaluations += len(points)
         block = WIDE if self.block == BLOCK and len(points) >= WIDE else self.block
-        return self._each(_values, points, block)[0]
+        return self._each(self._values, points, block)[0]
 
     def slopes(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The function and its gradient at every row."""
         self.evaluations += GRADIENT * len(points)
-        values, slopes = self._each(_slopes, points, self.block)
+        values, slopes = self._each(self._slopes, points, self.block)
         return values, slopes
 
     def curvatures(self, points: np.ndarray) -> np.ndarray:
         """The matrix of second derivatives at every row."""
         self.evaluations += GRADIENT * self.dim * len(points)
-        return self._each(_curvatures, points, self.block)[0]
+        return self._each(self._curvatures, points, self.block)[0]
 
     def _each(self, program: Any, points: np.ndarray, block: int) -> list[np.ndarray]:
         count = len(points)
         padded = points[np.resize(np.arange(count), -(-count // block) * block)]
         parts = []
         for rows in padded.reshape(-1, block, self.dim):
-            part = program(self.function, on_device(rows))
+            part = program(on_device(rows))
             parts.append(jax.block_until_ready(part) if self._alone else part)
         return [
             np.concatenate([np.asarray(leaf) for leaf in leaves])[:count]
@@ -71,19 +75,22 @@ def _scalar(function: Callable) -> Callable:
     return lambda x: jnp.asarray(function(x), x.dtype)
 
 
-@jit_once
 def _values(function: Callable, points: Array) -> tuple[Array]:
     return (jax.vmap(_scalar(function))(points),)
 
 
-@jit_once
 def _slopes(function: Callable, points: Array) -> tuple[Array, Array]:
     return jax.vmap(jax.value_and_grad(_scalar(function)))(points)
 
 
-@jit_once
 def _curvatures(function: Callable, points: Array) -> tuple[Array]:
     return (jax.vmap(jax.hessian(_scalar(function)))(points),)
+
+
+_QUICKLY, _WELL = (
+    [Jitted(program, options) for program in (_values, _slopes, _curvatures)]
+    for options in (SHORTEST, {})
+)
 
 
 class LawRows:

@@ -1,11 +1,12 @@
-"""How much work one evaluation of a density is, counted and not timed.
+"""How much work one evaluation of a density, or one move, is: counted and not timed.
 
-Learning is deterministic given its key, so its sizes may depend on the density's program and not on
-how busy the machine is.
+Learning is deterministic given its key, and chains must not depend on what runs beside them, so
+sizes and ways of compiling may depend on the density's program and not on how busy the machine is.
 """
 
 from typing import Any
 
+import jax
 import numpy as np
 from jax.extend.core import Jaxpr
 
@@ -14,6 +15,7 @@ from involutive.targets import Target
 
 SEARCH_OPERATIONS = 20_000.0  # of one evaluation, up to which a search of the default size is quick
 TRAINING_OPERATIONS = 100_000.0  # the same for training, which evaluates less
+MUCH = 3_000.0  # of one evaluation, or of a move, from which it is compiled to run fast
 TRIPS = 100  # assumed of a loop that ends by a condition
 CALLBACK = 1e6  # assumed of a call back into Python
 DEAR = {"exp", "log", "log1p", "expm1", "tanh", "logistic", "sin", "cos", "pow", "erf", "lgamma",
@@ -22,7 +24,16 @@ DEAR = {"exp", "log", "log1p", "expm1", "tanh", "logistic", "sin", "cos", "pow",
 
 def operations(target: Target) -> float:
     """Arithmetic operations of one evaluation of the log density, from its program."""
-    return _count(program_of(target.log_density, target.dim))
+    return count(program_of(target.log_density, target.dim))
+
+
+def much_work(program: Jaxpr, parameters: Any = ()) -> bool:
+    """Whether a density with that program, and what has those parameters, should run fast.
+
+    Then it pays to compile it the long way. Every parameter takes part in an operation or two.
+    """
+    sizes = (leaf.size for leaf in jax.tree.leaves(parameters) if hasattr(leaf, "size"))
+    return count(program) + sum(sizes) > MUCH
 
 
 def affordable(operations: float, usual: float) -> float:
@@ -30,13 +41,14 @@ def affordable(operations: float, usual: float) -> float:
     return min(1.0, usual / max(operations, 1.0))
 
 
-def _count(program: Jaxpr) -> float:
+def count(program: Jaxpr) -> float:
+    """Arithmetic operations of a program."""
     return float(sum(_equation(equation) for equation in program.eqns))
 
 
 def _equation(equation: Any) -> float:
     name, params = equation.primitive.name, equation.params
-    inner = [_count(part) for part in inside(params)]
+    inner = [count(part) for part in inside(params)]
     if name == "scan":
         return params["length"] * sum(inner)
     if name == "while":
