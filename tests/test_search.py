@@ -8,10 +8,13 @@ import pytest
 from flowjax.distributions import MultivariateNormal, Normal
 
 import involutive as inv
+from involutive.training.budget import Budget, Meter
 from involutive.training.climbs import ascend, climb, on_the_way, promising
+from involutive.training.effort import Effort
+from involutive.training.learn import initial_law
 from involutive.training.moves import Places, move
 from involutive.training.rows import LawRows, Rows
-from involutive.training.search import BESIDE, SPIKE
+from involutive.training.search import BESIDE, SPIKE, Search
 from involutive.training.start import anneal, effective, finite_draws, resampled
 
 
@@ -153,3 +156,17 @@ def test_a_spike_of_no_mass_leaves_the_way_into_it():
     low, high = np.quantile(passed[:, 0], [0.02, 0.98])
     assert -15 < low < -6 and high > 0
     assert on_the_way(rows, starts, 1e9, jr.key(1), gradients=True).shape == (0, 6)
+
+
+def test_climbs_go_on_where_modes_lie_far_beyond_the_start():
+    """Of modes at 0, 8, …, 120 on a line, X and X stretched fourfold reach the first few."""
+    places = 8.0 * np.arange(16)
+
+    def log_density(x):
+        return jax.nn.logsumexp(-0.5 * (x[0] - places) ** 2) - 0.5 * x[1] ** 2
+
+    rows = Rows(log_density, 2, 256)
+    search = Search(rows, initial_law(None, 2), Meter(Budget()), Effort(), False)
+    found = search.find(jr.key(0), None)
+    reached = set(np.round(found[:, 0] / 8).astype(int))
+    assert reached == set(range(16))

@@ -35,7 +35,8 @@ def move(
     noise = rng.normal(size=places.points.shape).astype(places.points.dtype)
     if places.slopes is None:
         new = Places.at(density, places.points + size * _apply(factor, noise), False)
-        gain = new.values - places.values
+        with np.errstate(invalid="ignore"):  # of two that are -inf
+            gain = new.values - places.values
     else:
         new, gain = _leaps(density, places, places.slopes, factor, size, noise)
     with np.errstate(invalid="ignore"):

@@ -8,7 +8,7 @@ from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
 from involutive.errors import check
-from involutive.keys import split
+from involutive.keys import generator, split
 from involutive.sampling.progress import Progress
 from involutive.training.budget import CLIMBED, SEARCH, Meter
 from involutive.training.climbs import Climbed, climb, on_the_way, promising
@@ -21,6 +21,9 @@ from involutive.training.start import anneal, finite_draws, finite_rows, log_mea
 SPIKE = 20.0  # by which a mode's log mass may be below that of all: else it is a spike of no mass
 BESIDE = 8.0  # the same for places on the way into a spike
 PARTIES = 4  # that climb one after the other
+# times the width of X, then of what was reached, from which more climb; at most that many times
+GROWN = (1.8, 1.1, 1.1, 1.1, 1.1)
+AROUND = 2.0  # widths of what was reached that they begin in
 
 
 @dataclass(frozen=True)
@@ -93,20 +96,42 @@ class Search:
     def _climb(self, search: np.ndarray, key: Key[Array, ""], slopes: bool) -> Climbed:
         """Climb from points of X, from around it, and from where a wider search stood highest.
 
-        A quarter each: X, X stretched twofold and fourfold, and the best of the search. With a
-        limit in seconds some of each climb at a time, until the search's time is over.
+        A quarter each: X, X stretched twofold and fourfold, and the best of the search. Where that
+        leads far beyond X, more climb from around what was reached, until it grows no more: modes
+        may go on there.
         """
-        quarter = self.effort.climbers // 4
-        parties = 1 if self.meter.budget.seconds is None else PARTIES
+        quarter, (key_first, *keys) = self.effort.climbers // 4, split(key, 1 + len(GROWN))
         starts, centre = search[:quarter], search.mean(axis=0)
         parts = [
             starts,
             *(centre + (starts - centre) * stretch for stretch in (2.0, 4.0)),
             promising(self.rows, search, quarter),
         ]
-        points, tops = np.concatenate(parts).astype(search.dtype), []
+        climbed = [self._party(np.concatenate(parts), key_first, slopes)]
+        width = np.ptp(_ends(search), axis=0)
+        for key_again, grown in zip(keys, GROWN, strict=True):
+            low, high = _ends(climbed[-1].points)
+            if self.meter.past(SEARCH) or not np.any(high - low > grown * width):
+                break
+            key_around, key_more = split(key_again, 2)
+            width = np.maximum(high - low, width)
+            # evenly, since what is missing lies at the edge
+            shares = generator(key_around).uniform(size=(2 * quarter, self.rows.dim))
+            around = 0.5 * (low + high) + AROUND * width * (shares - 0.5)
+            climbed.append(self._party(around, key_more, slopes))
+        return Climbed(*map(np.concatenate, zip(*climbed, strict=True)))
+
+    def _party(self, points: np.ndarray, key: Key[Array, ""], slopes: bool) -> Climbed:
+        """Climb from points; with a limit in seconds by parties, until the search's is over."""
+        parties = 1 if self.meter.budget.seconds is None else PARTIES
+        points, tops = points.astype(self.rows.dtype), []
         for i, key_party in enumerate(split(key, parties)):
             tops.append(climb(self.rows, points[i::parties], key_party, gradients=slopes))
             if self.meter.past(SEARCH):
                 break
-        return Climbed(*(np.concatenate(parts) for parts in zip(*tops, strict=True)))
+        return Climbed(*map(np.concatenate, zip(*tops, strict=True)))
+
+
+def _ends(points: np.ndarray) -> np.ndarray:
+    """Where the points begin and end along every coordinate, but for a hundredth on each side."""
+    return np.quantile(points[np.isfinite(points).all(axis=1)], [0.01, 0.99], axis=0)
