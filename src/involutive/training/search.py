@@ -23,6 +23,7 @@ BESIDE = 8.0  # the same for places on the way into a spike
 PARTIES = 4  # that climb one after the other
 # times the width of X, then of what was reached, from which more climb; at most that many times
 GROWN = (1.8, 1.1, 1.1, 1.1, 1.1)
+TRIED = 4  # times as many places as climb, to find them where the density is finite
 AROUND = 2.0  # widths of what was reached that they begin in
 
 
@@ -101,10 +102,11 @@ class Search:
         may go on there.
         """
         quarter, (key_first, *keys) = self.effort.climbers // 4, split(key, 1 + len(GROWN))
-        starts, centre = search[:quarter], search.mean(axis=0)
+        centre, many = search.mean(axis=0), TRIED * quarter
+        wider = (centre + (search[:many] - centre) * stretch for stretch in (2.0, 4.0))
         parts = [
-            starts,
-            *(centre + (starts - centre) * stretch for stretch in (2.0, 4.0)),
+            search[:quarter],
+            *(finite_rows(self.rows, points)[:quarter] for points in wider),
             promising(self.rows, search, quarter),
         ]
         climbed = [self._party(np.concatenate(parts), key_first, slopes)]
@@ -116,8 +118,9 @@ class Search:
             key_around, key_more = split(key_again, 2)
             width = np.maximum(high - low, width)
             # evenly, since what is missing lies at the edge
-            shares = generator(key_around).uniform(size=(2 * quarter, self.rows.dim))
-            around = 0.5 * (low + high) + AROUND * width * (shares - 0.5)
+            shares = generator(key_around).uniform(size=(2 * many, self.rows.dim))
+            around = (0.5 * (low + high) + AROUND * width * (shares - 0.5)).astype(search.dtype)
+            around = finite_rows(self.rows, around)[: 2 * quarter]
             climbed.append(self._party(around, key_more, slopes))
         return Climbed(*map(np.concatenate, zip(*climbed, strict=True)))
 
@@ -134,4 +137,5 @@ class Search:
 
 def _ends(points: np.ndarray) -> np.ndarray:
     """Where the points begin and end along every coordinate, but for a hundredth on each side."""
-    return np.quantile(points[np.isfinite(points).all(axis=1)], [0.01, 0.99], axis=0)
+    points = points[np.isfinite(points).all(axis=1)]
+    return np.quantile(points, [0.01, 0.99], axis=0) if len(points) else np.zeros((2, 1))
