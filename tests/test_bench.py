@@ -121,3 +121,14 @@ def test_a_peer_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr(compare, "GRACE", 0.0)
     row = compare.one("emcee", "mog2_1d", 0, 0.1, True)
     assert row["failed"] == "no result within 0 s"
+
+
+def test_the_picture_blames_no_sampler_that_was_not_there():
+    there, absent = {"failed": "no result within 12 s"}, {"failed": "pocomc is not installed"}
+    rows = [
+        {"target": "mog6", "peer": "smc"} | there,
+        {"target": "mog6", "peer": "pocomc"} | absent,
+    ]
+    header = compare._header(True, 0, 1.0, ["mog6"], ["smc", "pocomc"])
+    (words,) = report.draw(header, rows).axes[0].texts
+    assert "smc" in words.get_text() and "pocomc" not in words.get_text()

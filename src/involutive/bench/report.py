@@ -119,6 +119,11 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def ran(row: Row) -> bool:
+    """Whether a sampler was there to run."""
+    return not str(row.get("failed", "")).endswith("is not installed")
+
+
 def draw(header: Row, rows: Sequence[Row]) -> Any:
     """Wall time against effective draws, one panel a target, correct samplers only."""
     from involutive.experiments.drawing import panels, style
@@ -134,7 +139,7 @@ def draw(header: Row, rows: Sequence[Row]) -> Any:
             peer, times = row["peer"], [row["seconds_to"][str(goal)] for goal in GOALS]
             look = style(peers.index(peer), linewidth=2.6 if peer == "involutive" else 1.2)
             (shown[peer],) = place.plot(np.asarray(GOALS, float), times, **look)
-        others = [row["peer"] for row in found if not right(row)]
+        others = [row["peer"] for row in found if not right(row) and ran(row)]
         if others:
             words = textwrap.fill("no correct result: " + ", ".join(others), 40)
             place.text(0.03, 0.97, words, transform=place.transAxes, va="top", fontsize=7)
