@@ -8,6 +8,7 @@ import pytest
 from flowjax.distributions import MultivariateNormal, Normal
 
 import involutive as inv
+from involutive.training import search as module
 from involutive.training.budget import Budget, Meter
 from involutive.training.climbs import ascend, climb, on_the_way, promising
 from involutive.training.effort import Effort
@@ -170,3 +171,12 @@ def test_climbs_go_on_where_modes_lie_far_beyond_the_start():
     found = search.find(jr.key(0), None)
     reached = set(np.round(found[:, 0] / 8).astype(int))
     assert reached == set(range(16))
+
+
+def test_climbs_end_where_nothing_around_them_is_inside_the_support(monkeypatch):
+    """As around a thin support in many dimensions, which a box around it hardly ever meets."""
+    law, points = initial_law(None, 2), np.random.default_rng(0).normal(size=(256, 2))
+    rows = Rows(lambda x: -0.5 * (x[0] / 100) ** 2 - 0.5 * x[1] ** 2, 2, 64)
+    search = Search(rows, law, Meter(Budget()), Effort(climbers=64), False)
+    monkeypatch.setattr(module, "finite_rows", lambda rows, points: points[:0])
+    assert len(search._climb(points.astype(np.float32), jr.key(0), False).points) == 32

@@ -121,6 +121,8 @@ class Search:
             shares = generator(key_around).uniform(size=(2 * many, self.rows.dim))
             around = (0.5 * (low + high) + AROUND * width * (shares - 0.5)).astype(search.dtype)
             around = finite_rows(self.rows, around)[: 2 * quarter]
+            if len(around) < PARTIES:  # hardly any place there is inside the support
+                break
             climbed.append(self._party(around, key_more, slopes))
         return Climbed(*map(np.concatenate, zip(*climbed, strict=True)))
 
