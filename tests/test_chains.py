@@ -321,12 +321,14 @@ def test_normals_of_double_precision_are_those_of_jax():
     np.testing.assert_allclose(found, jax.vmap(lambda k: jr.normal(k, (7,)))(keys), rtol=1e-12)
 
 
-def test_every_flag_is_recorded_where_it_belongs():
+@pytest.mark.parametrize("dim", [1, 2, 7])
+def test_everything_is_recorded_where_it_belongs(dim):
     flags = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 1]], bool)
     row = Trace(
-        jnp.arange(10.0).reshape(5, 2), jnp.arange(5.0), flags[:, 0], -jnp.arange(5.0), *flags.T[1:]
-    )
-    trace = empty_trace(7, 2, 2, float)
+        jnp.arange(5.0 * dim).reshape(5, dim), jnp.arange(5.0), flags[:, 0], -jnp.arange(5.0),
+        *flags.T[1:],
+    )  # fmt: skip
+    trace = empty_trace(7, 2, dim, float)
     unpack(np.stack([packed(row)] * 2), trace, slice(1, 6))
     for found, wanted in zip(trace, row, strict=True):
         np.testing.assert_array_equal(found[1:6, 0], wanted)

@@ -2,9 +2,9 @@
 
 The floor is the proposal network f and the target density, compiled alone: no random numbers, no
 acceptance, nothing recorded. Below it lies the time of the network's matrix products. All three
-run the same blocks of chains on the same threads, in turn, many times, more often where a run is
-short. A time is the fastest of them; a ratio is the median of those of neighbours, which share what
-else the machine is doing.
+run the same blocks of chains on the same threads, in turn and in turn backwards, many times, more
+often where a run is short. A time is the fastest of them; a ratio is the median of those of one
+turn, which share what else the machine is doing.
 Other work changes CPU time (of all threads) less than wall time, so both are given.
 """
 
@@ -32,7 +32,7 @@ from involutive.targets import Target
 CHAIN_STEPS = 64_000  # of all chains, in one run
 REPEATED = 20_000_000  # of all chains, in all runs
 DRAWS = (250, 2000)  # least and most of each; `sample` makes 250 a call
-TIMES = (11, 101)  # least and most runs
+TIMES = (41, 101)  # least and most runs
 Rows = list[dict[str, Any]]
 Job = Callable[[], Any]
 
@@ -122,10 +122,14 @@ def _over_blocks(run: Callable[[int], Any], chains: int, block: int) -> Job:
 
 
 def in_turn(jobs: Sequence[Job], times: int) -> np.ndarray:
-    """Wall and CPU seconds `(times, jobs, 2)` of each job in turn, after one that compiles."""
+    """Wall and CPU seconds `(times, jobs, 2)` of each job in turn, after one that compiles.
+
+    Every second turn goes backwards, so that a machine that grows slower favours none of them.
+    """
     for job in jobs:
         job()
-    return np.array([[_timed(job) for job in jobs] for _ in range(times)])
+    turns = [[_timed(job) for job in jobs[::way]][::way] for way in np.resize([1, -1], times)]
+    return np.array(turns)
 
 
 def fastest(jobs: Sequence[Job], times: int) -> list[Timing]:

@@ -170,11 +170,14 @@ class Chains:
             self.blocks = self._each(lambda i: _init(self._kernel(i), positions[i]))
         self._check_start()
 
-    def advance(self, count: int) -> Trace:
-        """Make `count` draws of every chain; return arrays of `(chains, draws, …)` on the host."""
+    def advance(self, count: int, into: Trace | None = None) -> Trace:
+        """Make `count` draws of every chain; return arrays of `(chains, draws, …)` on the host.
+
+        They are put into the arrays `into`, or into new ones.
+        """
         first, number = jnp.asarray(self.step), jnp.asarray(count)
         dtype, dim = self.blocks[0].position.dtype, self.kernel.target.dim
-        trace = empty_trace(self.ids.size, count, dim, dtype)
+        trace = empty_trace(self.ids.size, count, dim, dtype) if into is None else into
 
         def run(i: int) -> State:
             state, record = self._program(i)(self.blocks[i], self._step_keys[i], first, number)

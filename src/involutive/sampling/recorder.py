@@ -22,7 +22,7 @@ FIELDS: tuple[str, ...] = (
 
 
 class Recorder:
-    """What is kept of every draw, `(chains, draws, …)`, appended chunk by chunk.
+    """What is kept of every draw, `(chains, draws, …)`, filled chunk by chunk.
 
     With a folder `store`, the arrays are files there instead of memory.
     """
@@ -37,12 +37,9 @@ class Recorder:
         self.nonfinite = _array(store, "nonfinite", shape, np.dtype(bool))
         self.irreversible = _array(store, "irreversible", shape, np.dtype(bool))
 
-    def append(self, trace: Trace) -> None:
-        """Add one chunk of draws of all chains."""
-        end = self.count + trace.log_density.shape[1]
-        chunk = dict(zip(FIELDS, trace, strict=True))
-        self.place(slice(None), self.count, end, chunk)
-        self.count = end  # last, so that an interrupt leaves whole chunks
+    def ahead(self, count: int) -> Trace:
+        """Where the next `count` draws of all chains belong; `count` says when they are there."""
+        return Trace(*self.chunk(self.count, self.count + count).values())
 
     def place(self, rows: Any, start: int, end: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Put draws number `start` to `end` of some chains where they belong."""

@@ -27,7 +27,6 @@ from involutive.sampling.interrupt import TERMINATED, Interrupt
 from involutive.sampling.progress import Progress
 from involutive.sampling.recorder import Recorder
 from involutive.sampling.share import Share, share_of
-from involutive.sampling.trace import Trace
 from involutive.sampling.until import Until, Watch
 from involutive.tensors import PathLike
 
@@ -183,7 +182,8 @@ class Run:
         done = watch is not None and recorder.count > 0 and watch.ends(recorder.so_far(), 0.0)
         while recorder.count < self.num_samples and stop.asked is None and not done:
             room = watch.room(recorder.count) if watch else self.num_samples - recorder.count
-            recorder.append(pace.advance(self.chains, room))
+            made = pace.advance(self.chains, room, recorder)
+            recorder.count += made  # last, so that an interrupt leaves whole chunks
             if self.saved:
                 self.saved.save_draws(recorder)
             seconds = time.perf_counter() - self.began
@@ -213,16 +213,19 @@ class Pace:
     def __init__(self, most: int):
         self.most, self.count = most, min(FIRST_CHUNK, most)
 
-    def advance(self, chains: Chains, room: int) -> Trace:
-        """Make at most `room` draws; the next chunk is longer or shorter by what this one took."""
-        began = time.perf_counter()
-        trace = chains.advance(min(self.count, room))
+    def advance(self, chains: Chains, room: int, recorder: Recorder | None = None) -> int:
+        """Make and record at most `room` draws; return how many.
+
+        The next chunk is longer or shorter by what this one took.
+        """
+        began, count = time.perf_counter(), min(self.count, room)
+        chains.advance(count, recorder.ahead(count) if recorder else None)
         seconds = time.perf_counter() - began
         if seconds < SHORT:
             self.count = min(2 * self.count, self.most)
         elif seconds > LONG:
             self.count = max(self.count // 2, 1)
-        return trace
+        return count
 
 
 def parameter_hash(kernel: AbstractKernel) -> str:

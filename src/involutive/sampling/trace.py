@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+FEW = 5  # numbers a row
+
 
 class Trace(NamedTuple):
     """What is kept of every draw: arrays of `(chains, draws, …)`."""
@@ -35,12 +37,16 @@ def packed(row: Trace) -> Float[Array, "block columns"]:
 def unpack(record: np.ndarray, trace: Trace, rows: slice) -> None:
     """Put what was packed, `(draws, chains, columns)`, into some rows of a trace."""
     record = np.swapaxes(record, 0, 1)
-    trace.position[rows] = record[:, :, :-3]
-    trace.log_density[rows] = record[:, :, -3]
-    trace.acceptance_rate[rows] = record[:, :, -2]
-    flags = record[:, :, -1].astype(np.uint8)
+    dim, position = trace.position.shape[2], trace.position[rows]
+    # NumPy copies row by row, and rows of few numbers slowly
+    parts = [np.s_[..., j] for j in range(dim)] if dim < FEW else [np.s_[..., :dim]]
+    for part in parts:
+        position[part] = record[part]
+    trace.log_density[rows] = record[..., -3]
+    trace.acceptance_rate[rows] = record[..., -2]
+    flags = record[..., -1].astype(np.uint8)
     for i, flag in enumerate((trace.accepted, trace.nonfinite, trace.irreversible)):
-        flag[rows] = (flags >> i) & 1
+        np.not_equal(flags & (1 << i), 0, out=flag[rows])
 
 
 def empty_trace(chains: int, draws: int, dim: int, dtype: Any) -> Trace:
