@@ -47,7 +47,7 @@ def with_chains(counts: Sequence[int] = (1, 10, 100, 1000, 10_000, 100_000)) -> 
     """Seconds a step of all chains."""
     kernel, rows = paper_kernel(), []
     for count in counts:
-        steps = max(min(250, 500_000 // count), 64)  # random numbers are made 16 steps at a time
+        steps = max(min(250, 500_000 // count), 64)  # random numbers are made 8 steps at a time
         timing = fastest([runner_job(kernel, count, steps, min(BLOCK, count))], 2)[0]
         rows.append(
             {"chains": count, "ms a step": 1e3 * timing.wall / steps}

@@ -32,7 +32,7 @@ from involutive.sampling.trace import Trace, empty_trace, packed, unpack
 from involutive.threefry import unrolled
 
 BLOCK = 32  # chains a block; measured by `python -m involutive.bench.speed`
-GROUP = 16  # steps whose randomness is drawn at once
+GROUP = 8  # steps whose randomness is drawn at once; XLA divides wider passes among busy threads
 ATTEMPTS = 100  # draws from X before a chain without finite density is given up
 
 
