@@ -184,13 +184,15 @@ def test_starts_come_from_the_given_law_then_the_kernels():
 
 
 def interrupt_after(monkeypatch, calls):
-    """Let Ctrl-C fall into the given call of `Chains.advance`."""
+    """Let Ctrl-C fall into the given call of `Chains.advance`, with its draws half written."""
     advance, count = Chains.advance, iter(range(1000))
 
-    def interrupted(self, number):
+    def interrupted(self, number, into=None):
+        trace = advance(self, number, into)
         if next(count) == calls:
+            trace.position[1:] = np.nan
             raise KeyboardInterrupt
-        return advance(self, number)
+        return trace
 
     monkeypatch.setattr(Chains, "advance", interrupted)
 

@@ -82,10 +82,10 @@ def interrupting(monkeypatch: Any, number: int, calls: int) -> None:
     """Send a signal to this process during one call of `advance`."""
     advance, count = Chains.advance, iter(range(1000))
 
-    def stopped(self: Chains, size: int) -> Any:
+    def stopped(self: Chains, size: int, into: Any = None) -> Any:
         if next(count) == calls:
             signal.raise_signal(number)
-        return advance(self, size)
+        return advance(self, size, into)
 
     monkeypatch.setattr(Chains, "advance", stopped)
 
@@ -134,7 +134,7 @@ def test_ctrl_c_without_a_checkpoint_returns_what_was_drawn(whole, monkeypatch):
 
 
 def test_a_second_ctrl_c_stops_at_once(monkeypatch):
-    def twice(self: Chains, size: int) -> Any:
+    def twice(*_: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("the second signal must interrupt")
