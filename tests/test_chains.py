@@ -13,6 +13,7 @@ from scipy.stats import kstest, norm
 import involutive as inv
 from involutive.sampling.chains import Chains
 from involutive.sampling.run import parameter_hash
+from involutive.sampling.share import Share, share_of
 from involutive.sampling.trace import Trace, empty_trace, packed, unpack
 from involutive.threefry import UNROLLED, _hash, _pair, normal, unrolled
 from zoo import skewed
@@ -48,6 +49,24 @@ def test_chain_k_draws_the_same_beside_any_number_of_others(chains):
     assert same(few.positions, many.positions[:chains])
     assert same(few.log_density, many.log_density[:chains])
     assert same(few.accepted, many.accepted[:chains])
+
+
+def test_many_chains_run_in_wide_blocks():
+    """And draw what narrow ones draw, but for rounding."""
+    wide = run(num_chains=1030, num_samples=3)
+    narrow = run(num_chains=1030, num_samples=3, block=32)
+    assert wide.provenance["block"] == 256 and narrow.provenance["block"] == 32
+    assert thousand().provenance["block"] == 32
+    np.testing.assert_allclose(wide.positions, narrow.positions, rtol=1e-9)
+
+
+def test_each_of_several_processes_has_a_block(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
+    assert share_of(None, 64, None) == Share(range(16), None, 4, 16)
+    assert share_of(None, 4096, None) == Share(range(1024), None, 4, 256)
+    assert share_of(None, 4096, 32).block == 32
+    with pytest.raises(inv.InputError, match=r"at most 3 processes$"):
+        share_of(None, 3, None)
 
 
 def test_chains_are_pairwise_distinct():

@@ -245,7 +245,7 @@ def test_goals_are_looked_at_where_they_would_have_been(tmp_path, monkeypatch):
 
 def share(monkeypatch: Any, ids: range, processes: int) -> None:
     """Let this process run only some chains, as one of several would."""
-    found = Share(ids, None, processes)
+    found = Share(ids, None, processes, SETTINGS["block"])
     monkeypatch.setattr("involutive.sampling.run.share_of", lambda *_: found)
 
 
@@ -262,6 +262,16 @@ def test_shares_merge_and_resume_under_another_count(whole, tmp_path, monkeypatc
     assert_same(inv.merge(folder, TARGET), whole)
 
 
+def test_a_run_is_resumed_in_blocks_of_the_width_it_began_with(whole, tmp_path):
+    folder = tmp_path / "run"
+    run(20, checkpoint=folder)
+    found = run(checkpoint=folder, resume=True, block=None)
+    assert_same(found, whole)
+    assert found.provenance["block"] == SETTINGS["block"]
+    other = run(5, checkpoint=tmp_path / "other", resume=True, block=None)
+    assert other.provenance["block"] == 32  # nothing to resume
+
+
 def test_a_missing_share_cannot_be_merged(tmp_path, monkeypatch):
     share(monkeypatch, range(4), 2)
     run(40, checkpoint=tmp_path / "run")
@@ -272,7 +282,7 @@ def test_a_missing_share_cannot_be_merged(tmp_path, monkeypatch):
 def test_shares_are_cut_between_blocks():
     assert cut(70, 32, 2) == [range(32), range(32, 70)]
     assert cut(128, 32, 4) == [range(i, i + 32) for i in (0, 32, 64, 96)]
-    with pytest.raises(inv.InputError, match="run at least 128, or pass block=16"):
+    with pytest.raises(inv.InputError, match="at most 2 processes, or begin the run with block=16"):
         cut(64, 32, 4)
 
 

@@ -10,10 +10,12 @@ import pytest
 from blackjax.diagnostics import effective_sample_size
 from blackjax.util import run_inference_algorithm
 from flowjax import bijections as fb
-from flowjax.distributions import Normal, StandardNormal
+from flowjax.distributions import Normal, StandardNormal, Transformed
 
 import involutive as inv
+from involutive.auxiliary import ManyNormal, drawn, for_many
 from involutive.classical import RandomWalk
+from involutive.threefry import unrolled
 from zoo import skewed
 
 CHAINS, STEPS = 64, 2000
@@ -345,3 +347,25 @@ BAD = {
 def test_bad_input_is_named(build, words):
     with pytest.raises(inv.InputError, match=words):
         build()
+
+
+def test_the_normal_of_many_chains_is_the_standard_normal():
+    """In its density, alone and mapped, and in what a kernel draws with it."""
+    plain, x = inv.standard_normal(5), jr.normal(jr.key(0), (64, 5))
+    many = for_many(plain)
+    expected = plain.log_prob(x)
+    np.testing.assert_allclose(jax.vmap(many.log_prob)(x), expected, rtol=1e-12)
+    np.testing.assert_allclose(many.log_prob(x[0]), expected[0], rtol=1e-12)
+    for law, kind in ((plain, lambda keys: keys), (many, lambda keys: keys), (many, unrolled)):
+        keys = kind(jr.split(jr.key(1), 64))
+        found, density = jax.vmap(lambda key, law=law: drawn(law, key))(keys)
+        np.testing.assert_allclose(density, plain.log_prob(found), rtol=1e-12)
+
+
+def test_every_standard_normal_of_a_kernel_is_made_for_many():
+    walk = inv.random_walk(skewed(2), 1.0)
+    law = Transformed(inv.standard_normal(2), fb.Affine(jnp.ones(2)))
+    kernel = for_many(inv.Cycle([walk, inv.Kernel(skewed(2), RandomWalk(1.0, 2), law)]))
+    assert type(kernel.kernels[0].auxiliary) is ManyNormal
+    assert type(kernel.kernels[1].auxiliary.base_dist) is ManyNormal
+    assert for_many(StandardNormal()) == StandardNormal()  # not of one vector

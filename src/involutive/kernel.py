@@ -184,11 +184,11 @@ class Kernel(AbstractKernel):
     def draw(self, key: Key[Array, ""]) -> tuple[Vector, Scalar, Scalar]:
         """Draw π, with its log density, and -log u for the uniform u that decides."""
         key_auxiliary, key_accept = jr.split(key)
-        auxiliary = drawn(self.auxiliary, key_auxiliary)
+        auxiliary, log_auxiliary = drawn(self.auxiliary, key_auxiliary)
         if isinstance(self.involution, Lattice):
             auxiliary = self.involution.snap(auxiliary)
-        level = jr.exponential(key_accept, dtype=auxiliary.dtype)
-        return auxiliary, self.auxiliary.log_prob(auxiliary), level
+            log_auxiliary = self.auxiliary.log_prob(auxiliary)
+        return auxiliary, log_auxiliary, jr.exponential(key_accept, dtype=auxiliary.dtype)
 
     def move(self, noise: tuple[Vector, Scalar, Scalar], state: State) -> tuple[State, Info]:
         auxiliary, log_auxiliary, level = noise

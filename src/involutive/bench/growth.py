@@ -15,7 +15,7 @@ from typing import Any
 
 from involutive import targets
 from involutive.bench.speed import Rows, fastest, paper_kernel, runner_job
-from involutive.sampling.chains import BLOCK
+from involutive.sampling.chains import width_for
 
 STREAMED = """
 import sys, tempfile
@@ -48,7 +48,7 @@ def with_chains(counts: Sequence[int] = (1, 10, 100, 1000, 10_000, 100_000)) -> 
     kernel, rows = paper_kernel(), []
     for count in counts:
         steps = max(min(250, 500_000 // count), 64)  # random numbers are made 8 steps at a time
-        timing = fastest([runner_job(kernel, count, steps, min(BLOCK, count))], 2)[0]
+        timing = fastest([runner_job(kernel, count, steps, min(width_for(count), count))], 2)[0]
         rows.append(
             {"chains": count, "ms a step": 1e3 * timing.wall / steps}
             | {"CPU ms a step": 1e3 * timing.cpu / steps, "MB": _resident()}
@@ -61,7 +61,7 @@ def with_dimension(dims: Sequence[int] = (2, 8, 32, 128, 256), chains: int = 64)
     rows = []
     for dim in dims:
         kernel = paper_kernel(targets.gaussian(dim), dim)
-        timing = fastest([runner_job(kernel, chains, 32, BLOCK)], 3)[0]
+        timing = fastest([runner_job(kernel, chains, 32, width_for(chains))], 3)[0]
         each = 1e6 / (32 * chains)
         rows.append(
             {"dim": dim, "µs a chain-step": each * timing.wall, "CPU µs": each * timing.cpu}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from involutive.bench.speed import Rows
 
-CHAINS = 512  # of one process
+CHAINS = 1024  # of one process
 SECONDS = 5.0
 WORKER = """
 import os, sys, time
@@ -22,9 +22,10 @@ os.sched_setaffinity(0, {cores[number % len(cores)]})
 import jax
 jax.distributed.initialize(f"localhost:{port}", count, number)
 from involutive.bench.speed import paper_kernel
-from involutive.sampling.chains import Chains
+from involutive.sampling.chains import Chains, width_for
 share = range(number * chains, (number + 1) * chains)
-runner = Chains(paper_kernel(), jax.random.key(0), share, capacity=125)
+key, block = jax.random.key(0), width_for(chains)
+runner = Chains(paper_kernel(), key, share, capacity=125, block=block)
 runner.start()
 runner.advance(125)
 print("ready", flush=True)

@@ -1,4 +1,4 @@
-"""How close sampling is to its floor: `python -m involutive.bench.speed`.
+"""How close sampling is to its floor, and how wide blocks are best: `… -m involutive.bench.speed`.
 
 The floor is the proposal network f and the target density, compiled alone: no random numbers, no
 acceptance, nothing recorded. Below it lies the time of the network's matrix products. All three
@@ -6,13 +6,17 @@ run the same blocks of chains on the same threads, in turn and in turn backwards
 often where a run is short. A time is the fastest of them; a ratio is the median of those of one
 turn, which share what else the machine is doing.
 Other work changes CPU time (of all threads) less than wall time, so both are given.
+
+The best width of a block is measured for the paper's network, for HMC and for what `learn` makes,
+by the number of chains; `sample` takes its default from that table.
 """
 
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -25,8 +29,9 @@ from jaxtyping import Array
 from involutive import targets
 from involutive.architectures import paper_network
 from involutive.auxiliary import standard_normal
-from involutive.kernel import Kernel, evaluate
-from involutive.sampling.chains import BLOCK, Chains
+from involutive.classical import hmc
+from involutive.kernel import AbstractKernel, Kernel, evaluate
+from involutive.sampling.chains import Chains, width_for
 from involutive.targets import Target
 
 CHAIN_STEPS = 64_000  # of all chains, in one run
@@ -99,7 +104,7 @@ def _weights(kernel: Kernel) -> list[Array]:
     return 4 * matrices(outer) + 2 * matrices(inner)
 
 
-def runner_job(kernel: Kernel, chains: int, steps: int, block: int) -> Job:
+def runner_job(kernel: AbstractKernel, chains: int, steps: int, block: int) -> Job:
     """The chain runner."""
     runner = Chains(kernel, jr.key(0), range(chains), capacity=steps, block=block)
     runner.start()
@@ -143,14 +148,12 @@ def _timed(job: Job) -> Timing:
     return Timing(time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def overhead(
-    chains: Sequence[int] = (1, 64, 1024, 8192), *, block: int = BLOCK, repeated: int = REPEATED
-) -> Rows:
+def overhead(chains: Sequence[int] = (1, 64, 1024, 8192), *, repeated: int = REPEATED) -> Rows:
     """The runner's cost per chain-step over the floor and over the matrix products."""
     kernel, rows = paper_kernel(), []
     for count in chains:
         steps = int(np.clip(CHAIN_STEPS // count, *DRAWS))
-        width = min(block, count)
+        width = min(width_for(count), count)
         times = int(np.clip(repeated // (count * steps), *TIMES))
         makers = (runner_job, floor_job, product_job)
         found = in_turn([make(kernel, count, steps, width) for make in makers], times)
@@ -159,6 +162,7 @@ def overhead(
         rows.append(
             {
                 "chains": count,
+                "block": width,
                 "runs": times,
                 "runner µs": each[0],
                 "f + density µs": each[1],
@@ -172,24 +176,41 @@ def overhead(
     return rows
 
 
+def moving_kernels() -> dict[str, AbstractKernel]:
+    """The paper's network, HMC and a learned mixture, all on mog6."""
+    from involutive.training.learn import learn
+
+    target = targets.mog6()
+    return {
+        "paper's network": paper_kernel(target),
+        "HMC": hmc(target, 0.3, 10),
+        "learned": learn(target, key=0, progress=False),
+    }
+
+
 def widths(
-    blocks: Sequence[int] = (8, 32, 64, 128, 512), chains: int = 512, times: int = 9
+    kernels: Mapping[str, AbstractKernel],
+    chains: Sequence[int] = (64, 256, 1024, 8192),
+    blocks: Sequence[int] = (8, 32, 64, 128, 256, 512),
+    times: int = 7,
 ) -> Rows:
     """Microseconds per chain-step by the width of a block, with the draws a call of `sample`."""
-    kernel, steps = paper_kernel(), DRAWS[0]
-    found = fastest([runner_job(kernel, chains, steps, block) for block in blocks], times)
-    each = 1e6 / (chains * steps)
-    return [
-        {"block": block, "runner µs": each * timing.wall, "CPU µs": each * timing.cpu}
-        for block, timing in zip(blocks, found, strict=True)
-    ]
+    rows, steps = [], DRAWS[0]
+    for (name, kernel), count in product(kernels.items(), chains):
+        fitting = [block for block in blocks if block <= count]
+        jobs = [runner_job(kernel, count, steps, block) for block in fitting]
+        walls = [f"{1e6 * t.wall / (count * steps):.3f}" for t in fastest(jobs, times)]
+        found = dict(zip(map(str, fitting), walls, strict=True))
+        none = {str(block): "" for block in blocks}
+        rows.append({"kernel": name, "chains": count} | none | found)
+    return rows
 
 
 def main() -> None:
     """Print the tables in Markdown."""
     from involutive.experiments.framework import markdown_table
 
-    for name, rows in {"overhead": overhead(), "widths": widths()}.items():
+    for name, rows in {"overhead": overhead(), "widths": widths(moving_kernels())}.items():
         sys.stdout.write(f"## {name}\n\n{markdown_table(rows)}\n")
 
 

@@ -12,7 +12,6 @@ from involutive.commands.speech import Speech, summary_record
 from involutive.errors import check
 from involutive.interop.arviz import to_netcdf
 from involutive.report.evidence import with_kernel
-from involutive.sampling.chains import BLOCK
 from involutive.sampling.checkpoint import merge
 from involutive.sampling.draws import Draws
 from involutive.sampling.run import sample
@@ -52,7 +51,6 @@ def draw(source: str, proposal: Path, out: Path, plan: Plan, speech: Speech) -> 
         resume=plan.resume,
         progress=speech.progress,
         mesh=machine.all_devices(),
-        block=BLOCK if processes == 1 else max(min(BLOCK, plan.chains // processes), 1),
     )
     machine.wait_for_all("drawn")
     if not machine.first_process():

@@ -2,8 +2,8 @@
 
 Chain k at step t uses the key `fold_in(fold_in(root, k), t)`, so its draws depend on the seed and
 on k alone: not on how many chains run beside it, how long the run is, or how it is cut into
-chunks. Chains run in blocks of one fixed width, because the last bits of a matrix product depend
-on its shape; blocks run side by side on the machine's cores or on the devices of a mesh.
+chunks. Chains run in blocks of one width, because the last bits of a matrix product can depend on
+its shape; blocks run side by side on the machine's cores or on the devices of a mesh.
 """
 
 import os
@@ -21,7 +21,7 @@ from flowjax.distributions import AbstractDistribution, Normal
 from jax.extend.core import Jaxpr
 from jaxtyping import Array, Float, Key
 
-from involutive.auxiliary import GaussianMixture
+from involutive.auxiliary import GaussianMixture, for_many
 from involutive.compiled import SHORTER, SHORTEST, Jitted, WithFirst, jit_once, on_device
 from involutive.cost import much_work
 from involutive.errors import InputError, check
@@ -31,8 +31,10 @@ from involutive.program import factorises_many, program_of
 from involutive.sampling.trace import Trace, empty_trace, packed, unpack
 from involutive.threefry import unrolled
 
-BLOCK = 32  # chains a block; measured by `python -m involutive.bench.speed`
-GROUP = 8  # steps whose randomness is drawn at once; XLA divides wider passes among busy threads
+# Measured by `python -m involutive.bench.speed`:
+BLOCK = 32  # chains a block: 64 of them keep two cores busy
+WIDE, MANY = 256, 1024  # chains a block from so many on: a core's cache holds them
+GROUP = 8  # steps of a narrow block whose randomness is drawn at once
 ATTEMPTS = 100  # draws from X before a chain without finite density is given up
 
 
@@ -52,18 +54,22 @@ def _advance(
 
     steps, (block, dim) = count * thin, state.position.shape
     chain_keys = unrolled(chain_keys)
+    # small arrays cost more to start than to fill; large ones XLA divides among busy threads
+    size = GROUP if block <= BLOCK else 1
 
     def group(g: Array, carry: Any) -> Any:
-        """Draw what is random in `GROUP` steps at once, then make them."""
-        times = first_step + g * GROUP + jnp.arange(GROUP)
+        """Draw what is random in `size` steps at once, then make them."""
+        times = first_step + g * size + jnp.arange(size)
         keys = jax.vmap(lambda t: jax.vmap(jr.fold_in, (0, None))(chain_keys, t))(times)
         noise = jax.vmap(jax.vmap(kernel.draw))(keys)
+        if size == 1:
+            return move(jax.tree.map(lambda rows: rows[0], noise), g, carry)
 
         def one(j: Array, carry: Any) -> Any:
             now = jax.tree.map(lambda rows: jax.lax.dynamic_index_in_dim(rows, j, 0, False), noise)
-            return move(now, g * GROUP + j, carry)
+            return move(now, g * size + j, carry)
 
-        return jax.lax.fori_loop(0, jnp.minimum(GROUP, steps - g * GROUP), one, carry)
+        return jax.lax.fori_loop(0, jnp.minimum(size, steps - g * size), one, carry)
 
     def move(noise: Any, number: Array, carry: tuple[State, Any, Array]) -> Any:
         state, (rate, bad, lost), record = carry
@@ -85,7 +91,7 @@ def _advance(
     none = jnp.zeros(block, bool)
     tally = (jnp.zeros_like(state.log_density), none, none)
     record = jnp.zeros((capacity, block, dim + 3), state.position.dtype)
-    groups = (steps + GROUP - 1) // GROUP
+    groups = (steps + size - 1) // size
     state, _, record = jax.lax.fori_loop(0, groups, group, (state, tally, record))
     return state, record
 
@@ -121,6 +127,11 @@ def fold_all(root: Key[Array, ""], numbers: Array) -> Key[Array, " block"]:
     return jax.vmap(jr.fold_in, (None, 0))(root, numbers)
 
 
+def width_for(num_chains: int) -> int:
+    """The fastest width of a block for so many chains in all."""
+    return WIDE if num_chains >= MANY else BLOCK
+
+
 class Chains:
     """Chains of one kernel, by global chain id, advanced in step.
 
@@ -130,6 +141,7 @@ class Chains:
         ids: the global ids of the chains run here.
         capacity: the most draws one call of `advance` makes.
         thin: steps a draw.
+        block: chains a compiled block.
         devices: where blocks run, in turn; by default on the cores of the default device.
     """
 
@@ -151,11 +163,12 @@ class Chains:
         padded = np.resize(self.ids, -(-self.ids.size // block) * block).reshape(-1, block)
         self._start_keys = [self._keys(start_key, row, i) for i, row in enumerate(padded)]
         self._step_keys = [self._keys(step_key, row, i) for i, row in enumerate(padded)]
-        self._kernels = {device: self._place(kernel.mover, device) for device in self.devices}
+        mover = for_many(kernel.mover)
+        self._kernels = {device: self._place(mover, device) for device in self.devices}
         self._programs: dict[tuple[Any, int], WithFirst] = {}
         # what `one_by_one` cannot take apart: a density that itself factorises many matrices
         program = program_of(kernel.target.log_density, kernel.target.dim)
-        self._alone, self._advance = factorises_many(program), _advancer(kernel.mover, program)
+        self._alone, self._advance = factorises_many(program), _advancer(mover, program)
         self.blocks: list[State] = []
         self.step = 0
 

@@ -52,6 +52,12 @@ def same_run(kernel: AbstractKernel, initial: Any, settings: dict[str, Any]) -> 
     return settings | {"kernel": digest(kernel), "initial": digest(initial)}
 
 
+def saved_block(path: PathLike) -> int | None:
+    """The width of blocks that the run in a folder began with, if there is one."""
+    marker = as_path(path) / "run.inv"
+    return _read_run(marker)["run"].get("block") if marker.exists() else None
+
+
 def digest(thing: Any) -> str | None:
     """SHA-256 of a kernel, a law or positions: of the description and of every array."""
     if thing is None:
@@ -269,8 +275,7 @@ def _run_name(run: dict[str, Any]) -> str:
 def _check_same(folder: Path, run: dict[str, Any] | None, target: Target) -> dict[str, Any]:
     """Return the run a folder holds after comparing it with what was passed in, name by name."""
     check(folder.is_dir(), f"there is no checkpoint {folder}")
-    _, header = read_tensors(folder / "run.inv", fall_back=True)
-    check_kind(folder / "run.inv", header, "run")
+    header = _read_run(folder / "run.inv")
     found = header["run"]
     for name, value in (run or found).items():
         saved = found.get(name)
@@ -291,6 +296,12 @@ def _check_same(folder: Path, run: dict[str, Any] | None, target: Target) -> dic
         "target it began with, or another checkpoint",
     )
     return found
+
+
+def _read_run(marker: Path) -> dict[str, Any]:
+    _, header = read_tensors(marker, fall_back=True)
+    check_kind(marker, header, "run")
+    return header
 
 
 def _make_folder(folder: Path) -> None:

@@ -20,8 +20,8 @@ from involutive.errors import check, check_count
 from involutive.fingerprint import check_density
 from involutive.kernel import AbstractKernel
 from involutive.keys import KeyLike, as_key
-from involutive.sampling.chains import BLOCK, Chains, check_positions
-from involutive.sampling.checkpoint import Checkpoint, same_run
+from involutive.sampling.chains import Chains, check_positions
+from involutive.sampling.checkpoint import Checkpoint, same_run, saved_block
 from involutive.sampling.draws import Draws
 from involutive.sampling.interrupt import TERMINATED, Interrupt
 from involutive.sampling.progress import Progress
@@ -50,7 +50,7 @@ def sample(
     checkpoint: PathLike | None = None,
     resume: bool = False,
     mesh: Mesh | None = None,
-    block: int = BLOCK,
+    block: int | None = None,
 ) -> Draws:
     """Run `num_chains` chains and return `num_samples` draws of each.
 
@@ -73,7 +73,8 @@ def sample(
             begin one if there is none. A larger `num_samples` extends it.
         mesh: devices to spread the chains over. With several processes each runs a share of the
             chains and returns the draws of that share; `merge` joins them from the checkpoint.
-        block: chains a compiled block.
+        block: chains a compiled block; by default the fastest width for so many chains, or that of
+            the run resumed. A chain's last bits can depend on it.
 
     Returns:
         The draws. Ctrl-C ends the run early and returns what was drawn; with a checkpoint, SIGTERM
@@ -86,8 +87,9 @@ def sample(
     advised = getattr(kernel, "warmup", 0)
     num_warmup = check_count("num_warmup", advised if num_warmup is None else num_warmup, least=0)
     check_count("thin", thin)
-    check_count("block", block)
-    share = share_of(mesh, num_chains, block)
+    if block is None and resume and checkpoint is not None:
+        block = saved_block(checkpoint)
+    share = share_of(mesh, num_chains, None if block is None else check_count("block", block))
     watch = _watch(until, kernel, share)
     num_samples = num_samples if until is None else until.max_samples
     check_density(kernel.target)
@@ -99,14 +101,15 @@ def sample(
         "num_chains": num_chains,
         "num_warmup": num_warmup,
         "thin": thin,
-        "block": block,
+        "block": share.block,
         "dim": kernel.target.dim,
         "dtype": str(jnp.result_type(float)),
     }
     capacity = min(CHUNK, 1 << (num_samples - 1).bit_length())  # runs alike share a compilation
     chains = Chains(
-        kernel, root, share.ids, capacity=capacity, thin=thin, block=block, devices=share.devices
-    )
+        kernel, root, share.ids,
+        capacity=capacity, thin=thin, block=share.block, devices=share.devices,
+    )  # fmt: skip
     recorder = Recorder(len(share.ids), num_samples, kernel.target.dim, store)
     saved = None
     if checkpoint is not None:

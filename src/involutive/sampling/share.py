@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from involutive.errors import check
+from involutive.sampling.chains import width_for
 
 
 class Share(NamedTuple):
@@ -25,10 +26,14 @@ class Share(NamedTuple):
     ids: range
     devices: list[Any] | None
     processes: int
+    block: int
 
 
-def share_of(mesh: Mesh | None, num_chains: int, block: int) -> Share:
-    """Return this process's share of `num_chains` chains."""
+def share_of(mesh: Mesh | None, num_chains: int, block: int | None) -> Share:
+    """Return this process's share of `num_chains` chains, in blocks of a given or the best width.
+
+    The best one does not depend on devices or processes, where each has a block of it.
+    """
     if mesh is None:
         ranks, devices = list(range(jax.process_count())), None
     else:
@@ -39,8 +44,12 @@ def share_of(mesh: Mesh | None, num_chains: int, block: int) -> Share:
         f"process {jax.process_index()} has no device in the mesh, which spans processes {ranks}; "
         "make the mesh over jax.devices()",
     )
+    if block is None:
+        block = width_for(num_chains)
+        if len(ranks) > 1:
+            block = max(min(block, num_chains // len(ranks)), 1)
     ids = cut(num_chains, block, len(ranks))[ranks.index(jax.process_index())]
-    return Share(ids, devices, len(ranks))
+    return Share(ids, devices, len(ranks), block)
 
 
 def devices_here(mesh: Mesh | None) -> list[Any] | None:
@@ -73,12 +82,12 @@ def gathered(tree: Any, devices: list[Any] | None) -> Any:
 
 def cut(num_chains: int, block: int, parts: int) -> list[range]:
     """Cut chains 0 … num_chains-1 into contiguous parts of whole blocks, as even as can be."""
-    blocks = -(-num_chains // block)
-    enough = max(num_chains // parts, 1)
+    blocks, each = -(-num_chains // block), num_chains // parts
     check(
         blocks >= parts,
         f"num_chains must fill a block for each of {parts} processes, got {num_chains} chains in "
-        f"blocks of {block}; run at least {parts * block}, or pass block={enough}",
+        f"blocks of {block}; use at most {blocks} processes"
+        + (f", or begin the run with block={each}" if each else ""),
     )
     edges = [min(blocks * i // parts * block, num_chains) for i in range(parts + 1)]
     return [range(low, high) for low, high in pairwise(edges)]
