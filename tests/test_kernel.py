@@ -13,9 +13,8 @@ from flowjax import bijections as fb
 from flowjax.distributions import Normal, StandardNormal, Transformed
 
 import involutive as inv
-from involutive.auxiliary import ManyNormal, drawn, for_many
+from involutive.auxiliary import ManyNormal, for_many
 from involutive.classical import RandomWalk
-from involutive.threefry import unrolled
 from zoo import skewed
 
 CHAINS, STEPS = 64, 2000
@@ -350,16 +349,24 @@ def test_bad_input_is_named(build, words):
 
 
 def test_the_normal_of_many_chains_is_the_standard_normal():
-    """In its density, alone and mapped, and in what a kernel draws with it."""
+    """In its density, alone and mapped, and in ratios of it."""
     plain, x = inv.standard_normal(5), jr.normal(jr.key(0), (64, 5))
     many = for_many(plain)
     expected = plain.log_prob(x)
     np.testing.assert_allclose(jax.vmap(many.log_prob)(x), expected, rtol=1e-12)
     np.testing.assert_allclose(many.log_prob(x[0]), expected[0], rtol=1e-12)
-    for law, kind in ((plain, lambda keys: keys), (many, lambda keys: keys), (many, unrolled)):
-        keys = kind(jr.split(jr.key(1), 64))
-        found, density = jax.vmap(lambda key, law=law: drawn(law, key))(keys)
-        np.testing.assert_allclose(density, plain.log_prob(found), rtol=1e-12)
+    gain = jax.vmap(many.log_gain)(x, x[::-1])
+    np.testing.assert_allclose(gain, expected - expected[::-1], atol=1e-12)
+
+
+def test_a_kernel_made_for_many_makes_the_same_moves():
+    for auxiliary in (inv.standard_normal(4), Normal(jnp.zeros(4), jnp.full(4, 2.0))):
+        kernel = inv.Kernel(skewed(2), inv.paper_network(0, 2, 4), auxiliary)
+        start = kernel.init(jnp.ones(2))
+        expected, info = step_each(kernel, jr.split(jr.key(0), 64), start)
+        found, many = step_each(for_many(kernel), jr.split(jr.key(0), 64), start)
+        np.testing.assert_allclose(found.position, expected.position, rtol=1e-12)
+        np.testing.assert_allclose(many.log_ratio, info.log_ratio, atol=1e-10)
 
 
 def test_every_standard_normal_of_a_kernel_is_made_for_many():

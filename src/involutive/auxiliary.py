@@ -26,38 +26,28 @@ def standard_normal(dim: int) -> StandardNormal:
     return StandardNormal((check_count("dim", dim),))
 
 
-class ManyNormal(StandardNormal):
-    """`N(0, I)` whose density is evaluated for many chains at once.
+def drawn(law: AbstractDistribution, key: Key[Array, ""]) -> Float[Array, " dim"]:
+    """A draw of a law of one vector; of the standard normal by the faster way."""
+    return normal(key, law.shape[0]) if isinstance(law, StandardNormal) else law.sample(key)
 
-    The sum of squares is a product with a vector of ones: over the coordinates of each chain it
-    would be one slow addition after the other.
+
+class ManyNormal(StandardNormal):
+    """`N(0, I)` for many chains at once.
+
+    Over the coordinates of each chain a sum is one slow addition after the other; a product with a
+    vector of ones is the same sum, quick for all chains.
     """
 
     def _log_prob(self, x: Float[Array, " dim"], condition: None = None) -> Float[Array, ""]:
-        return _normal_density(jnp.dot(x * x, jnp.ones_like(x), precision="highest"), x.size)
+        return -0.5 * (_sum(x * x) + x.size * np.log(2 * np.pi))
+
+    def log_gain(self, new: Float[Array, " dim"], old: Float[Array, " dim"]) -> Float[Array, ""]:
+        """`log Y(new) - log Y(old)` in one sum."""
+        return 0.5 * _sum((old - new) * (old + new))
 
 
-def drawn(
-    law: AbstractDistribution, key: Key[Array, ""]
-) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
-    """A draw of a law of one vector and its log density; of a standard normal by faster ways."""
-    if not isinstance(law, StandardNormal):
-        x = law.sample(key)
-        return x, law.log_prob(x)
-    x = normal(key, law.shape[0])
-    if isinstance(law, ManyNormal):
-        # they are drawn with the chains along the last axis, and summed up before they are turned
-        return x, _normal_density(_sum_of_squares(x), x.size)
-    return x, law.log_prob(x)
-
-
-def _normal_density(squares: Float[Array, ""], dim: int) -> Float[Array, ""]:
-    return -0.5 * (squares + dim * np.log(2 * np.pi))
-
-
-@many_at_once
-def _sum_of_squares(x: Array) -> Array:
-    return jnp.sum(x * x, axis=0)
+def _sum(x: Float[Array, " dim"]) -> Float[Array, ""]:
+    return jnp.dot(x, jnp.ones_like(x), precision="highest")
 
 
 def for_many(tree: Any) -> Any:

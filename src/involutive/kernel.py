@@ -19,7 +19,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Bool, Float, Key
 
-from involutive.auxiliary import drawn
+from involutive.auxiliary import ManyNormal, drawn
 from involutive.bijections import round_to
 from involutive.compiled import on_device
 from involutive.errors import check
@@ -168,9 +168,7 @@ class Kernel(AbstractKernel):
         moved, log_det = self.involution(z)
         position, returned = moved[:dim], moved[dim:]
         log_density = evaluate(self.target, position)
-        if log_auxiliary is None:
-            log_auxiliary = self.auxiliary.log_prob(auxiliary)
-        gained = self.auxiliary.log_prob(returned) - log_auxiliary
+        gained = self._log_gain(returned, auxiliary, log_auxiliary)
         log_ratio = log_density - state.log_density + gained + log_det
         finite = jnp.all(jnp.isfinite(moved)) & ~jnp.isnan(log_ratio)
         reversible = self._returns(z, moved) & (log_det > -jnp.inf)
@@ -181,18 +179,26 @@ class Kernel(AbstractKernel):
         """Draw a fresh π, propose, and accept with probability `min(1, ratio)`."""
         return self.move(self.draw(key), state)
 
-    def draw(self, key: Key[Array, ""]) -> tuple[Vector, Scalar, Scalar]:
-        """Draw π, with its log density, and -log u for the uniform u that decides."""
+    def draw(self, key: Key[Array, ""]) -> tuple[Vector, Scalar | None, Scalar]:
+        """Draw π, with its log density if that is worked out apart, and -log u for a uniform u."""
         key_auxiliary, key_accept = jr.split(key)
-        auxiliary, log_auxiliary = drawn(self.auxiliary, key_auxiliary)
+        auxiliary = drawn(self.auxiliary, key_auxiliary)
         if isinstance(self.involution, Lattice):
             auxiliary = self.involution.snap(auxiliary)
-            log_auxiliary = self.auxiliary.log_prob(auxiliary)
-        return auxiliary, log_auxiliary, jr.exponential(key_accept, dtype=auxiliary.dtype)
+        level = jr.exponential(key_accept, dtype=auxiliary.dtype)
+        one_sum = isinstance(self.auxiliary, ManyNormal)
+        return auxiliary, None if one_sum else self.auxiliary.log_prob(auxiliary), level
 
-    def move(self, noise: tuple[Vector, Scalar, Scalar], state: State) -> tuple[State, Info]:
+    def move(self, noise: tuple[Vector, Scalar | None, Scalar], state: State) -> tuple[State, Info]:
         auxiliary, log_auxiliary, level = noise
         return settle(level, state, self.propose(state, auxiliary, log_auxiliary))
+
+    def _log_gain(self, new: Vector, old: Vector, log_old: Scalar | None) -> Scalar:
+        """`log Y(new) - log Y(old)`."""
+        law = self.auxiliary
+        if isinstance(law, ManyNormal):
+            return law.log_gain(new, old)
+        return law.log_prob(new) - (law.log_prob(old) if log_old is None else log_old)
 
     def _returns(self, z: Vector, moved: Vector) -> Flag:
         """Whether f(f(z)) = z within the guard's tolerance."""

@@ -90,7 +90,7 @@ def _as_involution(kernel: Kernel, start: Array, bits: Array) -> tuple[Array, Ar
         return state, (state.position, info.accepted)
 
     def off(x: Array, key: Array) -> Array:
-        z = jnp.concatenate([x, drawn(kernel.auxiliary, key)[0]])
+        z = jnp.concatenate([x, drawn(kernel.auxiliary, key)])
         return jnp.max(jnp.abs(kernel.involution(kernel.involution(z)[0])[0] - z))
 
     start_state, keys = jax.vmap(kernel.init)(start), jr.wrap_key_data(bits)
@@ -105,7 +105,7 @@ def _random_numbers(kernel: Kernel, bits: Array) -> tuple[Array, Array]:
 
     def one(key: Array) -> tuple[Array, Array]:
         key_auxiliary, key_accept = jr.split(key)
-        return drawn(kernel.auxiliary, key_auxiliary)[0], jr.exponential(key_accept)
+        return drawn(kernel.auxiliary, key_auxiliary), jr.exponential(key_accept)
 
     return jax.vmap(jax.vmap(one))(jr.wrap_key_data(bits))
 

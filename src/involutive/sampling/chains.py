@@ -62,13 +62,15 @@ def _advance(
         times = first_step + g * size + jnp.arange(size)
         keys = jax.vmap(lambda t: jax.vmap(jr.fold_in, (0, None))(chain_keys, t))(times)
         noise = jax.vmap(jax.vmap(kernel.draw))(keys)
-        if size == 1:
+        if size == 1 and not _has_mixture(kernel):
             return move(jax.tree.map(lambda rows: rows[0], noise), g, carry)
 
         def one(j: Array, carry: Any) -> Any:
-            now = jax.tree.map(lambda rows: jax.lax.dynamic_index_in_dim(rows, j, 0, False), noise)
+            at = j if size > 1 else 0
+            now = jax.tree.map(lambda rows: jax.lax.dynamic_index_in_dim(rows, at, 0, False), noise)
             return move(now, g * size + j, carry)
 
+        # a loop even of one turn: without it XLA works out the noise of a mixture more than once
         return jax.lax.fori_loop(0, jnp.minimum(size, steps - g * size), one, carry)
 
     def move(noise: Any, number: Array, carry: tuple[State, Any, Array]) -> Any:
@@ -107,9 +109,13 @@ def _advancer(kernel: AbstractKernel, program: Jaxpr) -> Any:
     fast by a shorter way. The bare networks of the paper are faster by JAX's own, and so is all
     that takes much work: couplings, large mixtures, densities of much data.
     """
+    short = _has_mixture(kernel) and not much_work(program, kernel)
+    return _advance_learned if short else _advance_network
+
+
+def _has_mixture(kernel: AbstractKernel) -> bool:
     mixture = lambda node: isinstance(node, GaussianMixture)  # noqa: E731
-    learned = any(map(mixture, jax.tree.leaves(kernel, is_leaf=mixture)))
-    return _advance_learned if learned and not much_work(program, kernel) else _advance_network
+    return any(map(mixture, jax.tree.leaves(kernel, is_leaf=mixture)))
 
 
 @jit_once
