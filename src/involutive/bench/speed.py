@@ -190,9 +190,9 @@ def moving_kernels() -> dict[str, AbstractKernel]:
 
 def widths(
     kernels: Mapping[str, AbstractKernel],
-    chains: Sequence[int] = (64, 256, 1024, 8192),
-    blocks: Sequence[int] = (8, 32, 64, 128, 256, 512),
-    times: int = 7,
+    chains: Sequence[int] = (64, 1024, 8192),
+    blocks: Sequence[int] = (32, 64, 128, 256, 512),
+    times: int = 5,
 ) -> Rows:
     """Microseconds per chain-step by the width of a block, with the draws a call of `sample`."""
     rows, steps = [], DRAWS[0]
