@@ -56,7 +56,8 @@ def sample(
 
     Args:
         kernel: from `learn`, or `Kernel(target, involution, auxiliary)`.
-        key: an int seed or a JAX key. Chain k's draws depend on the key and on k alone.
+        key: an int seed or a JAX key. Chain k's draws depend on the key and on k alone, but for
+            rounding, which can depend on `block`.
         num_chains: how many chains.
         num_samples: draws kept of each chain. A longer run begins with the draws of a shorter one.
         num_warmup: steps made first and thrown away; by default as many as a learned kernel asks
@@ -73,8 +74,8 @@ def sample(
             begin one if there is none. A larger `num_samples` extends it.
         mesh: devices to spread the chains over. With several processes each runs a share of the
             chains and returns the draws of that share; `merge` joins them from the checkpoint.
-        block: chains a compiled block; by default the fastest width for so many chains, or that of
-            the run resumed. A chain's last bits can depend on it.
+        block: chains a compiled block; by default 32, from 1024 chains on 256, or the width of the
+            run resumed.
 
     Returns:
         The draws. Ctrl-C ends the run early and returns what was drawn; with a checkpoint, SIGTERM
