@@ -38,20 +38,21 @@ DATA = _evidence()
 
 
 def _each(function):
-    """Values, slopes and curvatures, of one point and of many, compiled and not."""
-    hessian = jax.hessian(function)
-    return [
-        function(POINTS[0]),
-        jax.vmap(function)(POINTS),
-        jax.jit(jax.vmap(jax.vmap(function)))(jnp.stack([POINTS, 2 * POINTS])),
-        jax.vmap(jax.grad(function))(POINTS),
-        jax.jit(jax.vmap(hessian))(POINTS),
-        jax.vmap(jax.jacrev(jax.grad(function)))(POINTS),
-        jax.grad(lambda points: jnp.sum(jax.vmap(function)(points) ** 2))(POINTS),
-        jax.vmap(lambda x: jax.lax.cond(x[0] > 0, lambda y: function(y), lambda y: y[0], x))(
-            POINTS
-        ),
-    ]
+    """Values of one point and of many, also not compiled; slopes and curvatures."""
+
+    @jax.jit
+    def more(points):
+        branch = lambda x: jax.lax.cond(x[0] > 0, lambda y: function(y), lambda y: y[0], x)  # noqa: E731
+        return [
+            jax.vmap(jax.vmap(function))(jnp.stack([points, 2 * points])),
+            jax.vmap(jax.grad(function))(points),
+            jax.vmap(jax.hessian(function))(points),
+            jax.vmap(jax.jacrev(jax.grad(function)))(points),
+            jax.grad(lambda points: jnp.sum(jax.vmap(function)(points) ** 2))(points),
+            jax.vmap(branch)(points),
+        ]
+
+    return [function(POINTS[0]), jax.vmap(function)(POINTS), *more(POINTS)]
 
 
 @pytest.mark.parametrize("plain", [_evidence(), lambda x: DATA(x)], ids=["module", "closure"])
