@@ -164,6 +164,7 @@ def test_local_moves_keep_the_law_and_move(algorithm, parameters):
     np.testing.assert_allclose(draws.log_density[:, -1], density)
 
 
+@pytest.mark.deep
 def test_local_move_mixes_with_our_kernels():
     target = inv.targets.mog2()
     local = bridge.local_move(target, blackjax.mala, step_size=0.1)

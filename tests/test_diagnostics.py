@@ -261,6 +261,7 @@ def test_nested_rhat_by_hand():
     assert np.isnan(nested_rhat(np.zeros((4, 8))))
 
 
+@pytest.mark.deep
 def test_learned_and_stuck_samplers_side_by_side():
     target = inv.targets.mog6()
     stuck = inv.sample(inv.hmc(target, 0.1, 5), key=0, num_chains=16, num_samples=200)

@@ -240,6 +240,7 @@ def test_some_rollouts_begin_where_running_chains_are(getkey):
     np.testing.assert_array_equal(starts[others], law[others])
 
 
+@pytest.mark.deep
 def test_an_update_moves_the_running_chains(getkey):
     kernel, objective = small_kernel(), Mgan(MganConfig.tuned(every=4, age=1e9, **SMALL))
     memory = objective.init(kernel, getkey())

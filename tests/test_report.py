@@ -139,7 +139,14 @@ def test_draws_read_from_a_file_make_the_same_report(tmp_path):
     assert '<section id="modes"' in one
 
 
-@pytest.mark.parametrize(("chains", "draws", "dim"), [(1, 1, 1), (1, 3, 2), (2, 8, 12), (3, 50, 1)])
+@pytest.mark.parametrize(
+    ("chains", "draws", "dim"),
+    [
+        (1, 1, 1),
+        (2, 8, 12),
+        *(pytest.param(*size, marks=pytest.mark.deep) for size in ((1, 3, 2), (3, 50, 1))),
+    ],
+)
 def test_every_size_makes_a_report(chains, draws, dim, tmp_path):
     found = independent(inv.targets.gaussian(dim), chains, draws)
     assert found.report(tmp_path / "r.html").stat().st_size > 5000
@@ -195,8 +202,8 @@ def browser():
 @pytest.mark.parametrize(
     ("scheme", "width"),
     [
-        ("dark", 400),
         ("light", 1400),
+        pytest.param("dark", 400, marks=pytest.mark.deep),
         pytest.param("light", 400, marks=pytest.mark.deep),
         pytest.param("dark", 1400, marks=pytest.mark.deep),
     ],

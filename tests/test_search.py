@@ -27,7 +27,9 @@ def rows_of(target, block=64):
     return Rows(target.log_density, target.dim, block)
 
 
-@pytest.mark.parametrize("count", [1, 64, 100])
+@pytest.mark.parametrize(
+    "count", [100, *(pytest.param(n, marks=pytest.mark.deep) for n in (1, 64))]
+)
 def test_rows_are_the_density_and_its_derivatives(count):
     rows, points = Rows(bent, 2, 64), np.random.default_rng(0).normal(size=(count, 2))
     np.testing.assert_allclose(rows.values(points), jax.vmap(bent)(points), rtol=1e-6)
