@@ -1,4 +1,6 @@
-"""How close sampling is to its floor, and how wide blocks are best: `… -m involutive.bench.speed`.
+"""How close sampling is to its floor, and the best width of a block.
+
+Run it by `python -m involutive.bench.speed`.
 
 The floor is the proposal network f and the target density, compiled alone: no random numbers, no
 acceptance, nothing recorded. Below it lies the time of the network's matrix products. All three

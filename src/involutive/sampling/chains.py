@@ -31,9 +31,9 @@ from involutive.program import factorises_many, program_of
 from involutive.sampling.trace import Trace, empty_trace, packed, unpack
 from involutive.threefry import unrolled
 
-# Measured by `python -m involutive.bench.speed`:
+# Widths measured by `python -m involutive.bench.speed`
 BLOCK = 32  # chains a block: 64 of them keep two cores busy
-WIDE, MANY = 256, 1024  # chains a block from so many on: a core's cache holds them
+WIDE, MANY = 256, 1024  # chains a block, from so many on
 GROUP = 8  # steps of a narrow block whose randomness is drawn at once
 ATTEMPTS = 100  # draws from X before a chain without finite density is given up
 
