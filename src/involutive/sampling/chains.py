@@ -125,7 +125,8 @@ def _init(kernel: AbstractKernel, positions: Array) -> State:
 
 @partial(Jitted, options=SHORTEST)
 def law_draws(law: AbstractDistribution, keys: Key[Array, " block"], attempt: Array) -> Array:
-    return jax.vmap(lambda key: law.sample(jr.fold_in(key, attempt)))(keys)
+    # written out, the hash is compiled in two thirds of the time
+    return jax.vmap(lambda key: law.sample(jr.fold_in(key, attempt)))(unrolled(keys))
 
 
 @jit_once
@@ -211,8 +212,7 @@ class Chains:
     def trace(self) -> Any:
         """The program of `advance`, not lowered or compiled yet."""
         zeros = np.zeros((self.block, self.kernel.target.dim), jnp.result_type(float))
-        positions = on_device(zeros)
-        state = State(positions, positions[:, 0])
+        state = State(on_device(zeros), on_device(zeros[:, 0]))  # a slice would be compiled
         return self._program(0).trace(state, self._step_keys[0], jnp.asarray(0), jnp.asarray(1))
 
     def state(self) -> State:

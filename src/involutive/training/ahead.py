@@ -85,7 +85,7 @@ def chains_ahead(ahead: Ahead, proposal: Kernel, start: Kernel, key: Any, gradie
     """
     ahead.begin(CHAINS)
     ahead.load("involutive.interop.arviz")  # what judges them
-    unit = _floats(np.eye(proposal.target.dim))
+    unit = np.eye(proposal.target.dim)
     move, _ = local.untuned(proposal.target, unit, gradients, proposal.initial)
     mover = compose(proposal, move, 1.0 if gradients else 0.5)
     ahead.compile(Chains(mover, key, range(BLOCK), capacity=CHUNK))

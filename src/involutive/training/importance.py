@@ -28,7 +28,8 @@ REACHES = 0.3  # effective draws per draw from which weights are good enough to 
 NEARLY = 0.93  # of what is good enough, from which draws are lacking and not components
 MOST = 12  # clouds after the first ones
 SETTLED = 0.8  # effective draws per draw from which only more draws help
-WORTH = 1.05  # times more effective draws, for more draws to be worth it
+WORTH = 1.06  # times more effective draws, for more draws to be worth it
+LIGHT = 0.02  # weight of components, in all, that may lie between modes and join none of them
 LACK = np.log(8.0)  # the most that counts of what a mixture lacks at a point
 LAST = 2  # clouds that a mixture is fitted to together
 BEYOND = np.log(20.0)  # above the largest weight of a cloud, from which a point is not covered
@@ -163,7 +164,7 @@ def refine(
 
     def offers() -> Iterator[Components]:
         first = fit_mixture(found, counts[0], keys[0], iterations=3 * BRIEF)
-        few = merged(first)
+        few = merged(first, LIGHT)
         if len(few.means) < len(first.means):
             yield few
         yield first
@@ -202,12 +203,12 @@ def refine(
 
 def _affordable(count: int, dim: int) -> float:
     """Points that EM shares out among components in a fraction of a second."""
-    return min(6e6 / count, 4e8 / (count * dim**2))
+    return min(1e7 / count, 7e8 / (count * dim**2))
 
 
 def _simpler(space: Space, fitted: Fitted) -> Fitted:
     """One component for every group of overlapping ones, if that loses little."""
-    few = merged(fitted.mixture)
+    few = merged(fitted.mixture, LIGHT)
     if len(few.means) == len(fitted.mixture.means):
         return fitted
     simpler = space.judged(few, fitted.cloud)

@@ -66,7 +66,6 @@ def move_within_modes(proposal: Kernel, gradients: bool) -> Kernel:
     g = proposal.involution.g  # type: ignore[attr-defined]
     mixture = components_of(proposal.auxiliary)  # type: ignore[arg-type]
     factor = pooled_factor(np.asarray(g.factor.unwrap(), np.float64), mixture)
-    factor = on_device(factor.astype(jnp.result_type(float)))
     move = untuned(proposal.target, factor, gradients, proposal.initial)[0]
     return _quarter_turn(move) if gradients else move
 
@@ -89,12 +88,14 @@ def local_move(
 
 
 def untuned(
-    target: Target, factor: Array, gradients: bool, initial: AbstractDistribution | None
+    target: Target, factor: Any, gradients: bool, initial: AbstractDistribution | None
 ) -> tuple[Kernel, float]:
     """A local move of about the right size, and the acceptance to tune it to."""
+    factor = np.asarray(factor, jnp.result_type(float))
     if gradients:
-        return _with_steps(hmc(target, 0.9 / target.dim**0.25, 4, factor, initial), 4), 0.8
-    return random_walk(target, 2.38 / np.sqrt(target.dim) * factor, initial), 0.3
+        size = 0.9 / target.dim**0.25
+        return _with_steps(hmc(target, size, 4, on_device(factor), initial), 4), 0.8
+    return random_walk(target, on_device(2.38 / target.dim**0.5 * factor), initial), 0.3
 
 
 def _quarter_turn(kernel: Kernel) -> Kernel:

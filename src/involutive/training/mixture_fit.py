@@ -17,12 +17,9 @@ from jaxtyping import Array, Key
 from involutive.auxiliary import GaussianMixture
 from involutive.keys import generator
 from involutive.training.host import one_thread
+from involutive.training.shares import form_of, shares
 
-BLOCK = 2048  # points at a time
-PRODUCTS = 12  # dimensions up to which all products of coordinates are kept
 ITERATIONS = 60
-FAR = np.float32(1e15)  # sds, whose squares are still finite
-FAINT = np.float32(-75.0)  # the least log share: smaller numbers are slow, being denormal
 RISE = 1e-4  # nats a point; below it the rest is left to tuning
 FLOOR = 1e-7  # variance added to every coordinate, in whitened units
 
@@ -40,7 +37,12 @@ class Components(NamedTuple):
 
     def log_density(self, points: np.ndarray) -> np.ndarray:
         """The log density at every row."""
-        return np.concatenate(_by_blocks(lambda rows: _shares(self, points[rows])[1], len(points)))
+        form = form_of(*self)
+
+        def part(rows: slice) -> np.ndarray:
+            return shares(form.log_densities(form.terms(points[rows])))[1]
+
+        return np.concatenate(_by_blocks(part, len(points), form.rows))
 
     def draws(self, count: int, rng: np.random.Generator) -> np.ndarray:
         """`count` draws."""
@@ -48,9 +50,11 @@ class Components(NamedTuple):
         k = rng.choice(len(weights), count, p=weights / weights.sum())
         noise = rng.normal(size=(count, self.means.shape[1]))
         factors = np.linalg.cholesky(self.covariances)
-        draws = np.empty_like(noise)
-        for j in np.unique(k):  # one product a component, where one a draw would copy its factor
-            draws[k == j] = self.means[j] + noise[k == j] @ factors[j].T
+        draws, order = np.empty_like(noise), np.argsort(k, kind="stable")
+        ends = np.cumsum(np.bincount(k, minlength=len(weights)))[:-1]
+        # one product a component, where one a draw would copy its factor
+        for j, rows in enumerate(np.split(order, ends)):
+            draws[rows] = self.means[j] + noise[rows] @ factors[j].T
         return draws
 
     def inflated(self, factor: float) -> "Components":
@@ -174,21 +178,18 @@ class Moments(NamedTuple):
     def of(cls, mixture: Components, points: np.ndarray, weights: np.ndarray) -> "Moments":
         """Share points out by a mixture."""
 
-        def part(rows: slice) -> Moments:
-            x, w = points[rows], weights[rows]
-            share, total = _shares(mixture, x)
-            # in double precision: a small covariance is a difference of large sums
-            share = (share * w).astype(np.float64)
-            first, dim = share @ x, x.shape[1]
-            if dim <= PRODUCTS:
-                products = (x[:, :, None] * x[:, None, :]).reshape(len(x), dim * dim)
-                second = (share @ products).reshape(-1, dim, dim)
-            else:
-                second = np.stack([(x * row[:, None]).T @ x for row in share])
-            squared = np.einsum("kn,kn->k", share, share)
-            return cls(share.sum(axis=1), squared, first, second, float(w @ total))
+        form = form_of(*mixture)
 
-        parts = _by_blocks(part, len(points))
+        def part(rows: slice) -> Moments:
+            terms, w = form.terms(points[rows]), weights[rows]
+            share, total = shares(form.log_densities(terms))
+            # in double precision: a small covariance is a difference of large sums
+            share = np.multiply(share, w, dtype=np.float64)
+            size, first, second = form.moments(share, terms)
+            squared = np.einsum("kn,kn->k", share, share)
+            return cls(size, squared, first, second, float(w @ total))
+
+        parts = _by_blocks(part, len(points), form.rows)
         sums: Any = (sum(rest, first) for first, *rest in zip(*parts, strict=True))
         return cls(*sums)
 
@@ -209,9 +210,9 @@ class Moments(NamedTuple):
         return Components(np.log(size / np.sum(size)), means, covariances)
 
 
-def _by_blocks(part: Callable[[slice], Any], count: int) -> list[Any]:
-    """`part` of every block of rows, which stays in a core's cache, on all cores."""
-    blocks = [slice(low, low + BLOCK) for low in range(0, count, BLOCK)]
+def _by_blocks(part: Callable[[slice], Any], count: int, size: int) -> list[Any]:
+    """`part` of every block of so many rows, on all cores."""
+    blocks = [slice(low, low + size) for low in range(0, count, size)]
     workers = min(len(blocks), os.cpu_count() or 1)
     if workers < 2:
         return [part(rows) for rows in blocks]
@@ -235,46 +236,29 @@ def _sound(new: Components, old: Components) -> Components:
     )
 
 
-def _shares(mixture: Components, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The share `(k, n)` of every component in every point, and the log density there.
-
-    In single precision, which is four times as fast and enough for points that are whitened.
-    """
-    count, dim = mixture.means.shape
-    factors = np.linalg.inv(np.linalg.cholesky(mixture.covariances))
-    offsets = np.einsum("kij,kj->ki", factors, mixture.means).astype(np.float32)
-    # one matrix product for all components, where `A_k (x - μ_k)` would be k small ones
-    white = factors.reshape(-1, dim).astype(np.float32) @ points.T.astype(np.float32)
-    white -= offsets.reshape(-1, 1)
-    np.clip(white, -FAR, FAR, out=white)  # a point that far out is one of no component
-    squares = np.sum(np.square(white, out=white).reshape(count, dim, -1), axis=1)
-    diagonals = np.log(np.einsum("kii->ki", factors)).sum(axis=1)
-    level = mixture.log_weights + diagonals - 0.5 * dim * np.log(2 * np.pi)
-    log_density = level.astype(np.float32)[:, None] - 0.5 * squares
-    top = log_density.max(axis=0)
-    np.maximum(np.subtract(log_density, top, out=log_density), FAINT, out=log_density)
-    share = np.exp(log_density, out=log_density)
-    total = share.sum(axis=0)
-    share /= total
-    return share, top.astype(np.float64) + np.log(total)
-
-
-def clusters(mixture: Components, apart: float = 3.0) -> np.ndarray:
+def clusters(mixture: Components, apart: float = 3.0, light: float = 0.0) -> np.ndarray:
     """The number of the group of overlapping components that each one belongs to.
 
     Two components overlap if `(μ_i - μ_j)ᵀ Σ⁻¹ (μ_i - μ_j)/8`, the Bhattacharyya distance of equal
     shapes, is below `apart` for the Σ of either: a wide one does not join the narrow ones under it.
+    The lightest, which weigh `light` together, join the group nearest to them but link no others.
     """
-    means, covariances = mixture.means, mixture.covariances
+    order = np.argsort(-mixture.log_weights, kind="stable")
+    means, covariances = mixture.means[order], mixture.covariances[order]
+    weights = np.exp(mixture.log_weights[order])
+    links = np.cumsum(weights[::-1])[::-1] > light * weights.sum()
     group = np.arange(len(means))
     for i in range(1, len(means)):
         gaps = means[i] - means[:i]
         own = np.linalg.solve(covariances[i], gaps.T).T
         others = np.linalg.solve(covariances[:i], gaps[:, :, None])[:, :, 0]
-        far = np.maximum(np.sum(gaps * own, axis=1), np.sum(gaps * others, axis=1))
-        for j in np.flatnonzero(far / 8 < apart):
+        far = np.maximum(np.sum(gaps * own, axis=1), np.sum(gaps * others, axis=1)) / 8
+        near = np.flatnonzero(far < apart)
+        for j in near if links[i] else near[np.argsort(far[near])[:1]]:
             group[group == group[i]] = group[j]
-    return np.unique(group, return_inverse=True)[1]
+    found = np.empty_like(group)
+    found[order] = group
+    return np.unique(found, return_inverse=True)[1]
 
 
 def count_clusters(mixture: Components) -> int:
@@ -282,9 +266,9 @@ def count_clusters(mixture: Components) -> int:
     return int(clusters(mixture).max()) + 1
 
 
-def merged(mixture: Components) -> Components:
+def merged(mixture: Components, light: float = 0.0) -> Components:
     """One component for every group of overlapping ones, with its weight, mean and covariance."""
-    group, weights = clusters(mixture), np.exp(mixture.log_weights)
+    group, weights = clusters(mixture, light=light), np.exp(mixture.log_weights)
     members = (np.arange(group.max() + 1)[:, None] == group[None]) * weights
     size = members.sum(axis=1)
     means = members @ mixture.means / size[:, None]

@@ -15,7 +15,7 @@ from involutive.bench.targets import SPREAD
 from involutive.targets import Target
 
 MOST_DRAWS = 400_000  # of all chains together: enough to measure any rate
-LEAST_SECONDS = 1.0  # of sampling, for a rate that is not noise
+LEAST_SECONDS = 3.0  # of sampling, for a rate that is not noise
 GRADIENT = 3  # density evaluations a gradient counts as
 
 

@@ -1,9 +1,9 @@
 """This library with its defaults: `learn` from the density, then `sample`."""
 
-import time
+import numpy as np
 
 import involutive.interop.arviz  # noqa: F401  no peer's imports are part of its time
-from involutive.bench.peers.base import Outcome, Task, keep_sampling
+from involutive.bench.peers.base import Outcome, Task, keep_sampling, timed
 from involutive.sampling.run import sample
 from involutive.training.learn import learn
 from involutive.training.pilot import evaluations_a_step
@@ -21,16 +21,21 @@ def run(task: Task) -> Outcome:
         initial=learned.initial, progress=False,
     )  # fmt: skip
     places, cost = first.positions[:, -1], CHAINS * DRAWS * evaluations_a_step(kernel)
-    setup = time.perf_counter() - task.began
+
+    def draw(count: int, seed: int) -> np.ndarray:
+        draws = sample(
+            kernel, key=seed, num_chains=CHAINS, num_samples=count, initial=places, progress=False
+        )
+        return draws.positions
+
+    _, again = timed(lambda: draw(FIRST, task.seed + 1))
+    setup = task.spent - 2 * again  # as for SMC: of the first draws, compilation and warm-up alone
 
     def chunk(i: int) -> tuple:
         nonlocal places
-        draws = sample(
-            kernel, key=task.seed + 2 + i, num_chains=CHAINS, num_samples=DRAWS, initial=places,
-            progress=False,
-        )  # fmt: skip
-        places = draws.positions[:, -1]
-        return draws.positions, cost
+        draws = draw(DRAWS, task.seed + 2 + i)
+        places = draws[:, -1]
+        return draws, cost
 
     draws, seconds, evaluations = keep_sampling(task, chunk)
     spent = learned.outcome.evaluations + cost * FIRST / DRAWS
