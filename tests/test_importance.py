@@ -17,6 +17,7 @@ from involutive.training.mixture_fit import (
     merged,
 )
 from involutive.training.rows import Rows
+from involutive.training.shares import Products, Whitened, shares
 
 CENTRES = np.array([[-8.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
 MIXTURE = Components(np.log([0.2, 0.3, 0.5]), CENTRES, np.tile(np.eye(2), (3, 1, 1)))
@@ -36,6 +37,52 @@ def test_a_mixture_is_its_law():
     again = components_of(law)
     for part, same in zip(MIXTURE, again, strict=True):
         np.testing.assert_allclose(part, same, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dim", [1, 3, 12])
+def test_both_forms_share_points_out_alike(dim):
+    rng = np.random.default_rng(dim)
+    roots = 0.3 * rng.normal(size=(5, dim, dim)) + np.eye(dim)
+    mixture = Components(
+        np.log(rng.dirichlet(np.ones(5))), 2 * rng.normal(size=(5, dim)), roots @ roots.mT
+    )
+    points = mixture.draws(300, rng)
+    found = []
+    for form in (Products(*mixture), Whitened(*mixture)):
+        terms = form.terms(points)
+        share, level = shares(form.log_densities(terms))
+        found.append((share, level, *form.moments(share.astype(np.float64), terms)))
+    for part, same in zip(*found, strict=True):
+        np.testing.assert_allclose(part, same, rtol=1e-3, atol=1e-3 * np.abs(same).max())
+
+
+def test_products_know_a_narrow_component_far_out():
+    """One of width 3e-4 at a distance of 30: a quadratic form of 1e10 is a difference of terms."""
+    mixture = Components(np.zeros(1), np.full((1, 2), 30.0), 1e-7 * np.eye(2)[None])
+    points = mixture.means + 3e-4 * np.array([[0.0, 0.0], [1.0, 0.0], [-1.0, 2.0]])
+    level = shares(Products(*mixture).log_densities(Products(*mixture).terms(points)))[1]
+    np.testing.assert_allclose(level - level[0], [0.0, -0.45, -2.25], atol=1e-3)
+
+
+def test_draws_of_a_mixture_have_its_moments():
+    points = MIXTURE.draws(40_000, np.random.default_rng(0))
+    nearest = np.argmin(np.linalg.norm(points[:, None] - CENTRES, axis=2), axis=1)
+    np.testing.assert_allclose(np.bincount(nearest) / len(points), [0.2, 0.3, 0.5], atol=0.01)
+    for k, centre in enumerate(CENTRES):
+        np.testing.assert_allclose(points[nearest == k].mean(axis=0), centre, atol=0.05)
+        np.testing.assert_allclose(np.cov(points[nearest == k].T), np.eye(2), atol=0.06)
+
+
+def test_light_components_between_modes_do_not_link_them():
+    between = np.linspace(-4.0, 4.0, 3)[:, None] * np.array([[1.0, 0.0]])
+    means = np.concatenate([CENTRES, between, [[0.0, -40.0]]])
+    weights = np.array([0.2, 0.3, 0.485, 0.004, 0.003, 0.003, 0.005])
+    bridged = Components(np.log(weights), means, np.tile(np.eye(2), (7, 1, 1)))
+    assert len(merged(bridged).means) == 3  # two modes and what lies between are one
+    apart = merged(bridged, light=0.02)
+    assert len(apart.means) in (4, 5)  # one in the middle may be near none; the far one stays
+    assert np.linalg.norm(apart.means - [0.0, -40.0], axis=1).min() < 1e-6
+    np.testing.assert_allclose(np.exp(apart.log_weights).sum(), 1.0)
 
 
 def test_weights_count_as_copies():

@@ -151,5 +151,6 @@ def draw(header: Row, rows: Sequence[Row]) -> Any:
     if shown:
         ordered = [peer for peer in peers if peer in shown]
         handles = [shown[peer] for peer in ordered]
-        figure.legend(handles, ordered, loc="outside upper center", ncols=len(ordered))
+        across = min(len(ordered), 2 * columns)  # names that are as wide as the panels
+        figure.legend(handles, ordered, loc="outside upper center", ncols=across)
     return figure
