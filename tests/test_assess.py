@@ -91,7 +91,7 @@ def grid_case(dim):
     return kernel, truth
 
 
-@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("dim", [1, pytest.param(2, marks=pytest.mark.deep)])
 def test_never_below_the_truth_and_falls_with_runs(dim):
     kernel, truth = grid_case(dim)
     steps = (0, 1, 6)

@@ -105,6 +105,7 @@ def test_hostile_weights_return_or_are_rejected(x64):
         assert outside == (0 if x64 else BATCH)
 
 
+@pytest.mark.deep
 def test_lattice_is_close_to_the_map_it_rounds(getkey):
     f = inv.paper_network(0)
     z = round_to(jr.normal(getkey(), (100, f.size)), 2.0**-12)

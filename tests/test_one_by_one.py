@@ -55,7 +55,13 @@ def _each(function):
     return [function(POINTS[0]), jax.vmap(function)(POINTS), *more(POINTS)]
 
 
-@pytest.mark.parametrize("plain", [_evidence(), lambda x: DATA(x)], ids=["module", "closure"])
+@pytest.mark.parametrize(
+    "plain",
+    [
+        pytest.param(_evidence(), id="module", marks=pytest.mark.deep),
+        pytest.param(lambda x: DATA(x), id="closure"),
+    ],
+)
 def test_it_is_the_same_function_with_the_same_derivatives(plain):
     for mine, theirs in zip(_each(OneByOne(plain)), _each(plain), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=1e-12)
