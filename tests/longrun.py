@@ -50,7 +50,8 @@ def main() -> None:
     mesh = jax.make_mesh((jax.device_count(),), ("chains",)) if asked.mesh else None
 
     import involutive as inv
-    from involutive.sampling import checkpoint, run
+    from involutive.sampling import checkpoint
+    from involutive.sampling import sample as run
 
     checkpoint.INTERVAL, run.FIRST_CHUNK, run.CHUNK = 0.0, 4, 4  # many files, to be killed between
     print("ready", flush=True)

@@ -26,8 +26,8 @@ import pytest
 import involutive as inv
 import longrun
 from involutive.sampling import checkpoint as module
-from involutive.sampling import run as run_module
-from involutive.tensors import MAX_HEADER, read_tensors, write_tensors
+from involutive.sampling import sample as run_module
+from involutive.storage.format import MAX_HEADER, read_tensors, write_tensors
 
 deep = pytest.mark.deep
 WORKER = [sys.executable, longrun.__file__]

@@ -23,9 +23,9 @@ from flowjax.distributions import StandardNormal
 from jaxtyping import Array, Key
 
 import involutive as inv
-from involutive.bijections import mlp
-from involutive.classical import a_nice_network
-from involutive.kernel import AbstractKernel, Kernel, State, decide
+from involutive.bijections.couplings import mlp
+from involutive.kernel.classical import a_nice_network
+from involutive.kernel.kernel import AbstractKernel, Kernel, State, decide
 from zoo import additive, bent, spline
 
 CHAINS, STEPS, BLOCK = 100_000, 12, 1000

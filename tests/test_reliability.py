@@ -9,8 +9,8 @@ import pytest
 from jaxtyping import Array, Key
 
 import involutive as inv
-from involutive.kernel import Kernel
-from involutive.training.recipe import Recipe, train_proposal
+from involutive.kernel.kernel import Kernel
+from involutive.learning.fit.recipe import Recipe, train_proposal
 from test_invariance import BUGS, RIGHT, Case, faults, judge, judge_all, lopsided
 from zoo import hostile
 

@@ -14,7 +14,8 @@ from flowjax import bijections as fb
 from jaxtyping import Array, Key
 
 import involutive as inv
-from involutive.classical import Directed, Leapfrog, RandomWalk, a_nice_network
+from involutive.involutions.classical import Directed, Leapfrog, RandomWalk
+from involutive.kernel.classical import a_nice_network
 
 SIZE = 6
 

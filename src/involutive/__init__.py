@@ -1,14 +1,15 @@
 """Learned MCMC with proposals that are their own inverse. Exact, whatever the network learned."""
 
+from involutive import _wiring as _wiring
 from involutive import interop, targets
 from involutive._version import __version__
-from involutive.architectures import paper_network, swap_network
 from involutive.auxiliary import GaussianMixture, standard_normal
-from involutive.bijections import AdditiveCoupling, additive_cascade
-from involutive.classical import a_nice_mc, hmc, random_walk
-from involutive.codec import register
-from involutive.errors import InputError
-from involutive.involutions import (
+from involutive.bijections.cascades import additive_cascade
+from involutive.bijections.couplings import AdditiveCoupling
+from involutive.core.errors import InputError
+from involutive.diagnostics.assess import assess
+from involutive.involutions.architectures import paper_network, swap_network
+from involutive.involutions.blocks import (
     AbstractInvolution,
     Conjugate,
     FunctionBlock,
@@ -16,19 +17,21 @@ from involutive.involutions import (
     PermutationBlock,
     Sandwich,
 )
-from involutive.kernel import AbstractKernel, Cycle, Info, Kernel, Mixture, State
-from involutive.lattice import Lattice, lattice
-from involutive.sampling.assess import assess
+from involutive.involutions.lattice import Lattice, lattice
+from involutive.kernel.classical import a_nice_mc, hmc, random_walk
+from involutive.kernel.composite import Cycle, Mixture
+from involutive.kernel.kernel import AbstractKernel, Info, Kernel, State
+from involutive.learning.budget import Budget
+from involutive.learning.fit.recipe import Recipe
+from involutive.learning.learn import learn
+from involutive.learning.outcome import Learned, Outcome
 from involutive.sampling.checkpoint import merge
 from involutive.sampling.draws import Draws
-from involutive.sampling.run import sample
-from involutive.sampling.until import Until
-from involutive.storage import load, save
-from involutive.targets import Target
-from involutive.training.budget import Budget
-from involutive.training.learn import learn
-from involutive.training.learned import Learned, Outcome
-from involutive.training.recipe import Recipe
+from involutive.sampling.sample import sample
+from involutive.sampling.stopping import Until
+from involutive.storage.codec import register
+from involutive.storage.save_load import load, save
+from involutive.targets.target import Target
 
 __all__ = [
     "AbstractInvolution",

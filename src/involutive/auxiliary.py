@@ -15,10 +15,10 @@ from flowjax.distributions import AbstractDistribution, StandardNormal
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Key
 
-from involutive.compiled import on_device
-from involutive.errors import check, check_count
-from involutive.many import many_at_once
-from involutive.threefry import normal
+from involutive._xla.batch_last import many_at_once
+from involutive._xla.compilation import on_device
+from involutive._xla.generator import normal
+from involutive.core.errors import check, check_count
 
 
 def standard_normal(dim: int) -> StandardNormal:

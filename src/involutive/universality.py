@@ -36,11 +36,11 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 from numpy.random import Generator
 
-from involutive.bijections import AdditiveCoupling
-from involutive.errors import check, check_count
-from involutive.involutions import Conjugate, PermutationBlock
-from involutive.keys import KeyLike, as_key
-from involutive.targets import Target
+from involutive.bijections.couplings import AdditiveCoupling
+from involutive.core.errors import check, check_count
+from involutive.core.keys import KeyLike, as_key
+from involutive.involutions.blocks import Conjugate, PermutationBlock
+from involutive.targets.target import Target
 
 Vector = Float[Array, " size"]
 Auxiliary = Float[Array, " aux"]

@@ -17,10 +17,10 @@ import numpy as np
 
 from involutive.bench.judge import judge
 from involutive.bench.peers import PEERS, check_peer, installed
-from involutive.bench.report import plain
 from involutive.bench.targets import MAKERS, make, reference
-from involutive.errors import check
-from involutive.experiments.framework import make_folder
+from involutive.core.errors import check
+from involutive.core.files import make_folder
+from involutive.core.text import as_json
 
 SECONDS, QUICK_SECONDS = 120.0, 20.0  # a run; no new chunk of draws is begun after it
 GRACE = 180.0  # seconds more before a run is ended from outside
@@ -80,7 +80,7 @@ def run(
     rows: list[dict[str, Any]] = []
     for target in targets:
         for peer in peers:
-            rows.append(plain(one(peer, target, seed, limit, quick)))
+            rows.append(as_json(one(peer, target, seed, limit, quick)))
             if progress is not None:
                 progress(line(rows[-1]))
             if folder is not None:  # after every row, so that a long run can be looked at

@@ -15,12 +15,12 @@ from typing import Any
 
 from involutive import targets
 from involutive.bench.speed import Rows, fastest, paper_kernel, runner_job
-from involutive.sampling.chains import width_for
+from involutive.sampling.runner import width_for
 
 STREAMED = """
 import sys, tempfile
 from involutive.bench.speed import paper_kernel
-from involutive.sampling.run import sample
+from involutive.sampling.sample import sample
 with tempfile.TemporaryDirectory() as folder:
     sample(paper_kernel(), key=0, num_chains=int(sys.argv[2]), num_samples=int(sys.argv[1]),
            store=folder, progress=False)
@@ -82,8 +82,8 @@ def with_draws(counts: Sequence[int] = (1_000, 10_000, 100_000), chains: int = 8
 
 def first_draw(budget: float | None = None) -> Rows:
     """Seconds from a saved proposal to its first draw, with an empty and a filled cache."""
-    from involutive.storage import save
-    from involutive.training.learn import learn
+    from involutive.learning.learn import learn
+    from involutive.storage.save_load import save
 
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "proposal.inv"
@@ -151,7 +151,7 @@ def slopes(tables: dict[str, Any]) -> Rows:
 
 def main() -> None:
     """Print the tables in Markdown, and write them as JSON where a path is given."""
-    from involutive.experiments.framework import markdown_table
+    from involutive.core.text import markdown_table
 
     tables = measure(quick="--quick" in sys.argv)
     tables["slopes"] = slopes(tables)

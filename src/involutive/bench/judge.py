@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from involutive.bench.targets import LEVELS, Reference, with_square
-from involutive.interop.arviz import ess
+from involutive.core.statistics import ess
 from involutive.sampling.quantities import judged
-from involutive.targets import Target
+from involutive.targets.target import Target
 
 MODE_ERROR = 0.03  # total variation that is right
 WORST_MODE_ERROR = 0.10  # and that is wrong however few the draws

@@ -22,7 +22,7 @@ os.sched_setaffinity(0, {cores[number % len(cores)]})
 import jax
 jax.distributed.initialize(f"localhost:{port}", count, number)
 from involutive.bench.speed import paper_kernel
-from involutive.sampling.chains import Chains, width_for
+from involutive.sampling.runner import Chains, width_for
 share = range(number * chains, (number + 1) * chains)
 key, block = jax.random.key(0), width_for(chains)
 runner = Chains(paper_kernel(), key, share, capacity=125, block=block)
@@ -96,7 +96,7 @@ def _tell(workers: list[subprocess.Popen[str]]) -> None:
 
 def main() -> None:
     """Print the table in Markdown."""
-    from involutive.experiments.framework import markdown_table
+    from involutive.core.text import markdown_table
 
     sys.stdout.write(markdown_table(with_processes()))
 

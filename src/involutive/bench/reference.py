@@ -12,7 +12,7 @@ import jax.random as jr
 import numpy as np
 
 from involutive.bench.targets import SPREAD, make, summary, with_square
-from involutive.interop.arviz import ess, rhat
+from involutive.core.statistics import ess, rhat
 
 CHAINS, DRAWS, WARMUP = 16, 8000, 1000
 

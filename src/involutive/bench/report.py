@@ -1,6 +1,5 @@
 """The benchmark's tables and plot."""
 
-import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -110,15 +109,6 @@ def right(row: Row) -> bool:
     return not row.get("failed") and not row["wrong"] and not row.get("unclear")
 
 
-def plain(value: Any) -> Any:
-    """The same data as JSON allows it: infinity and NaN become None."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def ran(row: Row) -> bool:
     """Whether a sampler was there to run."""
     return not str(row.get("failed", "")).endswith("is not installed")
@@ -126,7 +116,7 @@ def ran(row: Row) -> bool:
 
 def draw(header: Row, rows: Sequence[Row]) -> Any:
     """Wall time against effective draws, one panel a target, correct samplers only."""
-    from involutive.experiments.drawing import panels, style
+    from involutive.plotting.panels import panels, style
 
     names, peers = header["targets"], list(header["peers"])
     columns = min(len(names), 4)

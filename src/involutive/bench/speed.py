@@ -29,12 +29,12 @@ import numpy as np
 from jaxtyping import Array
 
 from involutive import targets
-from involutive.architectures import paper_network
 from involutive.auxiliary import standard_normal
-from involutive.classical import hmc
-from involutive.kernel import AbstractKernel, Kernel, evaluate
-from involutive.sampling.chains import Chains, width_for
-from involutive.targets import Target
+from involutive.involutions.architectures import paper_network
+from involutive.kernel.classical import hmc
+from involutive.kernel.kernel import AbstractKernel, Kernel, evaluate
+from involutive.sampling.runner import Chains, width_for
+from involutive.targets.target import Target
 
 CHAIN_STEPS = 64_000  # of all chains, in one run
 REPEATED = 20_000_000  # of all chains, in all runs
@@ -180,7 +180,7 @@ def overhead(chains: Sequence[int] = (1, 64, 1024, 8192), *, repeated: int = REP
 
 def moving_kernels() -> dict[str, AbstractKernel]:
     """The paper's network, HMC and a learned mixture, all on mog6."""
-    from involutive.training.learn import learn
+    from involutive.learning.learn import learn
 
     target = targets.mog6()
     return {
@@ -210,7 +210,7 @@ def widths(
 
 def main() -> None:
     """Print the tables in Markdown."""
-    from involutive.experiments.framework import markdown_table
+    from involutive.core.text import markdown_table
 
     for name, rows in {"overhead": overhead(), "widths": widths(moving_kernels())}.items():
         sys.stdout.write(f"## {name}\n\n{markdown_table(rows)}\n")

@@ -17,8 +17,8 @@ import jax.random as jr
 import numpy as np
 
 from involutive import targets
-from involutive.errors import check
-from involutive.targets import Target
+from involutive.core.errors import check
+from involutive.targets.target import Target
 
 SPREAD = 3.0  # sd of the initial law, in every coordinate
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -22,15 +22,15 @@ from flowjax.distributions import AbstractDistribution, Normal
 
 from involutive import targets
 from involutive.auxiliary import GaussianMixture
-from involutive.classical import a_nice_mc, a_nice_network, hmc, random_walk
-from involutive.experiments.drawing import panels, style
+from involutive.diagnostics.assess import NORMAL_95, Assessment, assess
 from involutive.experiments.measures import single_precision
 from involutive.experiments.proposals import exact
-from involutive.kernel import AbstractKernel
-from involutive.sampling.assess import NORMAL_95, Assessment, assess
+from involutive.kernel.classical import a_nice_mc, a_nice_network, hmc, random_walk
+from involutive.kernel.kernel import AbstractKernel
+from involutive.learning.learn import learn
+from involutive.plotting.panels import panels, style
 from involutive.training.a_nice import ANice
-from involutive.training.learn import learn
-from involutive.training.loop import TrainConfig, fit
+from involutive.training.fit import TrainConfig, fit
 
 MakeKernel = Callable[["Case", "Config"], AbstractKernel]
 

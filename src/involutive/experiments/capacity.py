@@ -21,19 +21,19 @@ from flowjax import bijections as fb
 from jaxtyping import Array
 
 from involutive import targets
-from involutive.architectures import state_scaling, swap_network
 from involutive.auxiliary import standard_normal
-from involutive.bijections import mlp
-from involutive.experiments.drawing import log_axis, panels, style
+from involutive.bijections.couplings import mlp
 from involutive.experiments.measures import mixing, single_precision
 from involutive.experiments.proposals import exact
-from involutive.involutions import Conjugate
-from involutive.kernel import Kernel
-from involutive.sampling.run import sample
-from involutive.targets import Target
+from involutive.involutions.architectures import state_scaling, swap_network
+from involutive.involutions.blocks import Conjugate
+from involutive.kernel.kernel import Kernel
+from involutive.learning.fit.recipe import Recipe, train_proposal
+from involutive.plotting.panels import log_axis, panels, style
+from involutive.sampling.sample import sample
+from involutive.targets.target import Target
+from involutive.training.fit import Fit, TrainConfig, fit
 from involutive.training.likelihood import Likelihood
-from involutive.training.loop import Fit, TrainConfig, fit
-from involutive.training.recipe import Recipe, train_proposal
 
 TARGETS = {"mog6": targets.mog6, "ring5": targets.ring5}
 CHUNK = 600  # updates between two looks; divides every part of training, for one compilation

@@ -11,12 +11,13 @@ import jax.random as jr
 import numpy as np
 
 from involutive import targets
-from involutive.classical import hmc
-from involutive.experiments.drawing import density_image, panels
-from involutive.experiments.measures import autocorrelation, mixing
+from involutive.core.statistics import autocorrelation
+from involutive.experiments.measures import mixing
 from involutive.experiments.proposals import exact
-from involutive.sampling.run import sample
-from involutive.training.learn import learn
+from involutive.kernel.classical import hmc
+from involutive.learning.learn import learn
+from involutive.plotting.panels import density_image, panels
+from involutive.sampling.sample import sample
 
 NAMES = ("learned involution", "HMC")
 

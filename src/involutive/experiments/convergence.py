@@ -28,8 +28,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 
-from involutive.errors import check, check_count
-from involutive.experiments.drawing import density_image, panels, style
+from involutive.core.errors import check, check_count
+from involutive.diagnostics.metrics import ess_per_draw
 from involutive.experiments.measures import single_precision
 from involutive.experiments.members import (
     DEFAULT,
@@ -41,13 +41,13 @@ from involutive.experiments.members import (
     objective_of,
     train,
 )
-from involutive.kernel import AbstractKernel
-from involutive.sampling.chains import Chains
-from involutive.sampling.diagnostics import ess_per_draw
+from involutive.kernel.kernel import AbstractKernel
+from involutive.learning.learn import learn
+from involutive.plotting.panels import density_image, panels, style
 from involutive.sampling.progress import Progress, hidden
-from involutive.sampling.run import sample
-from involutive.targets import mog6
-from involutive.training.learn import learn
+from involutive.sampling.runner import Chains
+from involutive.sampling.sample import sample
+from involutive.targets.benchmarks import mog6
 from involutive.training.objective import AbstractObjective
 
 RADIUS, SD, NEAR = 5.0, 0.5, 3.0

@@ -24,18 +24,18 @@ from flowjax.distributions import Normal
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
-from involutive.architectures import paper_network
 from involutive.auxiliary import standard_normal
-from involutive.errors import check_count
-from involutive.experiments.drawing import log_axis, panels, style
+from involutive.core.errors import check_count
 from involutive.experiments.measures import single_precision
-from involutive.kernel import Kernel, State
-from involutive.targets import mog6
-from involutive.training.critics import Critic
-from involutive.training.loop import TrainConfig, fit
-from involutive.training.mgan import Mgan, MganConfig
-from involutive.training.objective import split_kernel
-from involutive.training.rollouts import (
+from involutive.involutions.architectures import paper_network
+from involutive.kernel.kernel import Kernel, State
+from involutive.plotting.panels import log_axis, panels, style
+from involutive.targets.benchmarks import mog6
+from involutive.training.fit import TrainConfig, fit
+from involutive.training.mgan.config import MganConfig
+from involutive.training.mgan.critics import Critic
+from involutive.training.mgan.objective import Mgan
+from involutive.training.mgan.rollouts import (
     NEVER,
     Rollout,
     expectation,
@@ -44,6 +44,7 @@ from involutive.training.rollouts import (
     rollout,
     sampled_expectation,
 )
+from involutive.training.objective import split_kernel
 
 ESTIMATORS = ("chi", "bits", "path", "fresh")
 LABELS = {

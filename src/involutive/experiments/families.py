@@ -18,10 +18,10 @@ from jaxtyping import Array
 
 from involutive import targets
 from involutive.auxiliary import drawn
-from involutive.bijections import mlp
-from involutive.classical import a_nice_mc, a_nice_network, hmc, random_walk
-from involutive.experiments.drawing import panels, style
-from involutive.kernel import Kernel
+from involutive.bijections.couplings import mlp
+from involutive.kernel.classical import a_nice_mc, a_nice_network, hmc, random_walk
+from involutive.kernel.kernel import Kernel
+from involutive.plotting.panels import panels, style
 
 NAMES = ("random walk", "HMC", "A-NICE-MC")
 # (position, auxiliary) -> (proposal, log acceptance ratio), for many chains at once

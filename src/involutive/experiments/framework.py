@@ -27,7 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from involutive.errors import InputError, check, check_count
+from involutive.core.errors import check, check_count
+from involutive.core.files import make_folder
+from involutive.core.text import markdown_table
 from involutive.sampling.progress import hidden
 
 Number = bool | int | float | str
@@ -188,14 +190,6 @@ def draw_saved(folder: str | Path) -> list[Path]:
     return paths
 
 
-def markdown_table(rows: Rows) -> str:
-    """Render rows as a Markdown table, numbers with four significant digits."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    lines = ["| " + " | ".join(map(_cell, columns)) + " |", "|" + " --- |" * len(columns)]
-    lines += ["| " + " | ".join(_cell(row.get(c, "")) for c in columns) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
 def versions() -> dict[str, str]:
     """The versions a result depends on."""
     import platform
@@ -213,17 +207,6 @@ def _title(module: Any) -> str:
     return (module.__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
-def make_folder(folder: Path, out: Path) -> Path:
-    """Make `folder` inside `out`, which the user named, or say that it cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"out must be a folder that can be written, got {out} ({error.strerror}); pass another"
-        ) from error
-    return folder
-
-
 def _plain(value: Any) -> Any:
     """A JAX or NumPy scalar as a Python number, anything with axes as a NumPy array."""
     if isinstance(value, str | bool | int | float):
@@ -239,10 +222,3 @@ def _described(config: Any) -> dict[str, Any]:
 
 def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return text.replace("|", "\\|")

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from involutive.sampling.diagnostics import ess_per_draw, mode_weights
+from involutive.diagnostics.metrics import ess_per_draw, mode_weights
 from involutive.sampling.draws import Draws
 
 
@@ -23,18 +23,6 @@ def single_precision() -> Iterator[None]:
         yield
     finally:
         jax.config.update("jax_enable_x64", before)
-
-
-def autocorrelation(values: np.ndarray, lags: int) -> np.ndarray:
-    """Autocorrelation at lags 0 … `lags` of `(chains, draws)`, around the mean of all chains.
-
-    A chain's own mean would hide that it never left its mode.
-    """
-    centred = values - values.mean()
-    spread = np.mean(centred**2)
-    draws = values.shape[1]
-    shifted = (np.mean(centred[:, : draws - k] * centred[:, k:]) for k in range(lags + 1))
-    return np.array(list(shifted)) / spread
 
 
 def mode_labels(draws: Draws) -> np.ndarray:

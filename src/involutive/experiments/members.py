@@ -12,17 +12,19 @@ from flowjax import bijections as fb
 from flowjax.distributions import Normal
 from jaxtyping import Array, Key
 
-from involutive.architectures import paper_network, state_scaling
 from involutive.auxiliary import standard_normal
-from involutive.bijections import additive_cascade, mlp
-from involutive.classical import a_nice_mc, a_nice_network
-from involutive.involutions import Conjugate, PermutationBlock
-from involutive.kernel import Kernel
-from involutive.targets import mog6
+from involutive.bijections.cascades import additive_cascade
+from involutive.bijections.couplings import mlp
+from involutive.involutions.architectures import paper_network, state_scaling
+from involutive.involutions.blocks import Conjugate, PermutationBlock
+from involutive.kernel.classical import a_nice_mc, a_nice_network
+from involutive.kernel.kernel import Kernel
+from involutive.targets.benchmarks import mog6
 from involutive.training.a_nice import ANice
+from involutive.training.fit import Fit, TrainConfig, fit
 from involutive.training.likelihood import Likelihood
-from involutive.training.loop import Fit, TrainConfig, fit
-from involutive.training.mgan import Mgan, MganConfig
+from involutive.training.mgan.config import MganConfig
+from involutive.training.mgan.objective import Mgan
 from involutive.training.objective import AbstractObjective
 
 PAPER, FIRST, PEER, DEFAULT = "lambda=1", "likelihood", "a-nice-mc", "default recipe"

@@ -16,13 +16,14 @@ import numpy as np
 from jaxtyping import Array
 
 from involutive import targets
-from involutive.classical import hmc, random_walk
-from involutive.experiments.drawing import panels
-from involutive.experiments.measures import autocorrelation, mixing
-from involutive.kernel import AbstractKernel
-from involutive.sampling.run import sample
-from involutive.targets import Target
-from involutive.training.learn import learn
+from involutive.core.statistics import autocorrelation
+from involutive.experiments.measures import mixing
+from involutive.kernel.classical import hmc, random_walk
+from involutive.kernel.kernel import AbstractKernel
+from involutive.learning.learn import learn
+from involutive.plotting.panels import panels
+from involutive.sampling.sample import sample
+from involutive.targets.target import Target
 
 NAMES = ("wide Gaussian", "narrow Gaussian", "HMC", "learned involution")
 EDGE = 1.5  # pictures and distances cover [-EDGE, EDGE]

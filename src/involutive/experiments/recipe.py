@@ -19,13 +19,13 @@ import jax.random as jr
 import numpy as np
 
 from involutive.bench.targets import LEVELS, MAKERS, Reference, make, reference, with_square
-from involutive.experiments.drawing import panels
+from involutive.core.statistics import ess
+from involutive.diagnostics.metrics import ess_per_draw, mode_weights
 from involutive.experiments.proposals import exact
-from involutive.interop.arviz import ess
-from involutive.sampling.diagnostics import ess_per_draw, mode_weights
-from involutive.sampling.run import sample
-from involutive.targets import Target
-from involutive.training.learn import learn
+from involutive.learning.learn import learn
+from involutive.plotting.panels import panels
+from involutive.sampling.sample import sample
+from involutive.targets.target import Target
 
 FIGURES = ("ess", "acceptance", "total_variation", "score", "r_hat", "seconds")
 

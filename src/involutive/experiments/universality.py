@@ -21,11 +21,11 @@ import numpy as np
 from jaxtyping import Array
 
 from involutive.auxiliary import standard_normal
-from involutive.experiments.drawing import log_axis, panels, style
 from involutive.experiments.measures import mean_and_error
-from involutive.involutions import Conjugate
-from involutive.kernel import Kernel
-from involutive.training.distance import energy_distance
+from involutive.involutions.blocks import Conjugate
+from involutive.kernel.kernel import Kernel
+from involutive.plotting.panels import log_axis, panels, style
+from involutive.training.mgan.distance import energy_distance
 from involutive.universality import (
     BIMODAL,
     TRANSITIONS,

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from involutive.errors import InputError
+from involutive.core.errors import InputError
 
 _EXTRAS = {"arviz": None, "blackjax": None, "numpyro": "numpyro", "pymc": "pymc"}
 

@@ -5,8 +5,6 @@ The two lines of ArviZ differ in containers and defaults; this file is the only 
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,77 +14,16 @@ import numpy as np
 import xarray as xr
 
 from involutive._version import __version__
-from involutive.errors import InputError, check
+from involutive.core.errors import InputError, check
+from involutive.core.text import first_line
 from involutive.sampling.draws import Draws
 from involutive.sampling.quantities import Quantities, quantities
-from involutive.targets import Target
+from involutive.targets.target import Target
 
 az: Any = arviz  # its two lines have different types
 TREES = int(az.__version__.split(".")[0]) >= 1  # xarray's DataTree replaced InferenceData in 1.0
 LEAST_DRAWS = 4  # fewer cannot be split into halves with a variance
 TAILS = (0.05, 0.95)  # 1.x would take other tails than 0.x
-
-
-# ── Diagnostics of arrays (chains, draws) or (chains, draws, k) ─────────────────────────────────
-
-
-def ess(values: np.ndarray, method: str = "bulk") -> np.ndarray:
-    """Rank-normalised effective sample size, `method` "bulk" or "tail"; 0 for a constant.
-
-    A quantity that never changed says nothing of how it varies under the target, so it counts as
-    no effective draw, where ArviZ would count every draw.
-    """
-    options = {"prob": TAILS} if method == "tail" else {}
-    return _each(values, lambda x: az.ess(x, method=method, **options), constant=0.0)
-
-
-def rhat(values: np.ndarray) -> np.ndarray:
-    """Rank-normalised split R-hat; NaN for a constant. One chain is cut into two."""
-
-    def one(x: np.ndarray) -> Any:
-        halves = x[:, : x.shape[1] // 2 * 2].reshape(2, -1) if len(x) == 1 else x
-        moved = np.ptp(halves, axis=1).any()  # else there is no variance to divide by
-        return az.rhat(halves) if moved else np.inf
-
-    return _each(values, one, constant=np.nan)
-
-
-def mcse(values: np.ndarray) -> np.ndarray:
-    """Monte Carlo standard error of the mean; NaN for a constant."""
-    return _each(values, lambda x: az.mcse(x, method="mean"), constant=np.nan)
-
-
-def _each(values: np.ndarray, figure: Any, constant: float) -> np.ndarray:
-    values = np.asarray(values, np.float64)
-    check(values.ndim >= 2, f"values must have shape (chains, draws, ...), got {values.shape}")
-    columns = values.reshape(*values.shape[:2], -1)
-    out = np.full(columns.shape[2], np.nan)
-    least = LEAST_DRAWS * (2 if values.shape[0] == 1 else 1)
-    for i in range(columns.shape[2]):
-        column = columns[..., i]
-        if column.shape[1] < least or not np.isfinite(column).all():
-            continue
-        if np.ptp(column) == 0:
-            out[i] = constant
-            continue
-        # chains that never move have no variance to divide by
-        with np.errstate(all="ignore"), _without_numba():
-            out[i] = np.asarray(figure(column)).item()
-    return out.reshape(values.shape[2:])
-
-
-@contextmanager
-def _without_numba() -> Iterator[None]:
-    """To compile ArviZ's variance takes longer than all that is asked of it here."""
-    numba = getattr(az, "Numba", None)
-    if numba is None or not numba.numba_flag:
-        yield
-        return
-    numba.disable_numba()
-    try:
-        yield
-    finally:
-        numba.enable_numba()
 
 
 # ── Containers ──────────────────────────────────────────────────────────────────────────────────
@@ -138,7 +75,7 @@ def from_netcdf(path: str | Path) -> Any:
                 return tree.load()
         return az.from_netcdf(str(path), engine="h5netcdf").load()
     except (OSError, ValueError, KeyError) as error:
-        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        line = first_line(error)
         raise InputError(
             f"path must be a NetCDF file written by this library, {path} is not: {line}"
         ) from error

@@ -18,10 +18,10 @@ from flowjax.distributions import AbstractDistribution
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Key
 
-from involutive.errors import InputError, check
+from involutive.core.errors import InputError, check
 from involutive.interop.extras import first_line
-from involutive.kernel import AbstractKernel, Info, State, Vector
-from involutive.targets import Target
+from involutive.kernel.kernel import AbstractKernel, Info, State, Vector
+from involutive.targets.target import Target
 
 
 class InvolutiveState(NamedTuple):

@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from involutive.errors import InputError
+from involutive.core.errors import InputError
 
 
 class MissingExtra(InputError, ImportError):

@@ -15,12 +15,12 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Key
 
-from involutive.errors import check
+from involutive.core.errors import check
+from involutive.core.keys import as_key
 from involutive.interop.extras import require
 from involutive.interop.numpyro_model import Model, from_potential, read
-from involutive.kernel import AbstractKernel, State
-from involutive.keys import as_key
-from involutive.targets import Target
+from involutive.kernel.kernel import AbstractKernel, State
+from involutive.targets.target import Target
 
 require("numpyro", "numpyro")
 
@@ -193,8 +193,8 @@ class InvolutiveKernel(MCMCKernel):
         return _Learned(learn(model.target, jr.fold_in(as_key(rng_key), 1)), model)
 
     def _learn_in_warmup(self, goal: Target, key: Key[Array, ""]) -> AbstractKernel:
-        from involutive.training.budget import USUAL_EVALUATIONS, Budget
-        from involutive.training.learn import learn
+        from involutive.learning.budget import USUAL_EVALUATIONS, Budget
+        from involutive.learning.learn import learn
 
         share = max(self._num_warmup, 1) / USUAL_WARMUP
         budget = Budget(evaluations=share * USUAL_EVALUATIONS)

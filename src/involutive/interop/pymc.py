@@ -15,9 +15,9 @@ import jax
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from involutive.errors import InputError, check
+from involutive.core.errors import InputError, check
 from involutive.interop.extras import first_line, require
-from involutive.targets import Target
+from involutive.targets.target import Target
 
 STARTS = 100  # points tried for a finite density
 

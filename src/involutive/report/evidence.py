@@ -4,7 +4,6 @@ Both are plain numbers, kept in the provenance of draws, so that a file of draws
 the whole report.
 """
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from involutive.kernel import AbstractKernel, Kernel
+from involutive.core.text import as_json
+from involutive.kernel.kernel import AbstractKernel, Kernel
 from involutive.sampling.draws import Draws
 
 ARROWS = 48  # moves drawn; more than these hide one another
@@ -31,8 +31,8 @@ def learning(kernel: AbstractKernel) -> dict[str, Any] | None:
     if outcome is None:
         return None
     names = ("acceptance", "ess_per_draw", "r_hat", "rounds", "evaluations", "seconds")
-    plain = {name: _plain(getattr(outcome, name)) for name in names}
-    rows = [{key: _plain(value) for key, value in row.items()} for row in outcome.history]
+    plain = {name: as_json(getattr(outcome, name)) for name in names}
+    rows = [{key: as_json(value) for key, value in row.items()} for row in outcome.history]
     return plain | {
         "converged": bool(outcome.converged),
         "advice": outcome.advice,
@@ -80,13 +80,3 @@ def _axes(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
     spread = np.atleast_2d(np.cov(flat[:: max(1, len(flat) // 20_000)].T))
     directions = np.linalg.eigh(spread)[1][:, ::-1][:, :2].T
     return centre, directions, ["first principal direction", "second principal direction"]
-
-
-def _plain(value: Any) -> Any:
-    """A number that JSON can hold."""
-    if isinstance(value, str | bool) or value is None:
-        return value
-    number = float(value)
-    if not math.isfinite(number):
-        return None
-    return int(number) if isinstance(value, int) else number

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from involutive.experiments.measures import autocorrelation
+from involutive.core.statistics import autocorrelation
 from involutive.report.svg import ACCENT, INK, SECOND, panels, shades
 
 Rows = Mapping[str, np.ndarray]

@@ -4,8 +4,8 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from involutive.learning.outcome import Learned
     from involutive.sampling.draws import Draws
-    from involutive.training.learned import Learned
 
 
 def learned_html(kernel: "Learned") -> str:

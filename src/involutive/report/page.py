@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from involutive.errors import InputError, check
+from involutive.core.errors import InputError, check
+from involutive.core.statistics import ess
+from involutive.diagnostics.summary import Summary
 from involutive.report import figures
 from involutive.report.evidence import with_kernel
 from involutive.report.svg import inline
 from involutive.sampling.draws import Draws
-from involutive.sampling.summary import Summary
 
 SHOWN = 6  # quantities in a figure; of more, those with the fewest effective draws
 PAIRED = 4
@@ -209,8 +210,6 @@ class Page:
         return Section("lags", "Autocorrelation", body)
 
     def _acceptance(self) -> Section:
-        from involutive.interop.arviz import ess
-
         slowest = self.evidence.slowest
         values = self.rows.get(slowest, self.draws.log_density)
         sizes = np.array([ess(chain[None]).item() for chain in values]) / self.draws.num_samples

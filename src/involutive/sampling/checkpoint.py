@@ -22,15 +22,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from involutive.errors import InputError, check
-from involutive.fingerprint import difference, fingerprint
-from involutive.kernel import AbstractKernel, State
-from involutive.sampling.chains import Chains
+from involutive.core.errors import InputError, check
+from involutive.kernel.kernel import AbstractKernel, State
 from involutive.sampling.draws import Draws
 from involutive.sampling.recorder import FIELDS, Recorder
-from involutive.storage import check_kind, describe
-from involutive.targets import Target
-from involutive.tensors import MAX_HEADER, PathLike, as_path, damaged, read_tensors, write_tensors
+from involutive.sampling.runner import Chains
+from involutive.storage.format import (
+    MAX_HEADER,
+    PathLike,
+    as_path,
+    damaged,
+    read_tensors,
+    write_tensors,
+)
+from involutive.storage.save_load import check_kind, describe
+from involutive.targets.fingerprint import difference, fingerprint
+from involutive.targets.target import Target
 
 INTERVAL = 1.0  # seconds between two files: a kill loses no more work than this and one chunk
 MOST_BYTES = 64 * 2**20  # draws not yet written, however little time has passed

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from involutive.targets import Target
+from involutive.core.views import view
+from involutive.targets.target import Target
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,15 +49,11 @@ class Draws:
 
     def to_arviz(self) -> Any:
         """Return ArviZ's `InferenceData` (0.x) or `DataTree` (1.x), variables named."""
-        from involutive.interop.arviz import from_draws
-
-        return from_draws(self)
+        return view("arviz")(self)
 
     def summary(self) -> Any:
         """Return the table of means, ESS, R-hat and MCSE, with a verdict in plain words."""
-        from involutive.sampling.diagnostics import summarise
-
-        return summarise(self)
+        return view("summary")(self)
 
     def report(self, path: Any, kernel: Any = None, assessment: Any = None) -> Any:
         """Write one self-contained HTML file that says whether these draws can be trusted.
@@ -69,14 +66,10 @@ class Draws:
         Returns:
             The path.
         """
-        from involutive.report import write_report
-
-        return write_report(self, path, kernel=kernel, assessment=assessment)
+        return view("report")(self, path, kernel=kernel, assessment=assessment)
 
     def _repr_html_(self) -> str:
-        from involutive.report.notebook import draws_html
-
-        return draws_html(self)
+        return view("draws_html")(self)
 
     def __repr__(self) -> str:
         return (

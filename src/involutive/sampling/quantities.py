@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from involutive.targets import Target
+from involutive.targets.target import Target
 
 ROWS = 65_536  # positions mapped at once, so that device memory stays small
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from involutive.sampling.draws import Draws
 from involutive.sampling.trace import Trace
-from involutive.targets import Target
+from involutive.targets.target import Target
 
 FIELDS: tuple[str, ...] = (
     "positions",

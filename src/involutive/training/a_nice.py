@@ -18,11 +18,11 @@ import optax
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, Int, Key
 
-from involutive.classical import Directed
-from involutive.errors import check, check_count
-from involutive.kernel import Kernel
-from involutive.training.critics import Batch, Critic, gradient_penalty
-from involutive.training.distance import dependence, start_distance
+from involutive.core.errors import check, check_count
+from involutive.involutions.classical import Directed
+from involutive.kernel.kernel import Kernel
+from involutive.training.mgan.critics import Batch, Critic, gradient_penalty
+from involutive.training.mgan.distance import dependence, start_distance
 from involutive.training.objective import (
     AbstractObjective,
     Data,

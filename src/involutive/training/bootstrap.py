@@ -16,14 +16,15 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 
-from involutive.classical import hmc
-from involutive.errors import check, check_count
-from involutive.kernel import AbstractKernel, Kernel, Mixture
-from involutive.keys import KeyLike, as_key, generator
-from involutive.sampling.chains import Chains
+from involutive.core.errors import check, check_count
+from involutive.core.keys import KeyLike, as_key, generator
+from involutive.kernel.classical import hmc
+from involutive.kernel.composite import Mixture
+from involutive.kernel.kernel import AbstractKernel, Kernel
 from involutive.sampling.progress import Progress
-from involutive.targets import Target
-from involutive.training.loop import Fit, TrainConfig, fit
+from involutive.sampling.runner import Chains
+from involutive.targets.target import Target
+from involutive.training.fit import Fit, TrainConfig, fit
 from involutive.training.objective import AbstractObjective
 
 PILOT = 20  # steps a trial of an HMC step size takes

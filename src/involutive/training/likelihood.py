@@ -23,9 +23,9 @@ from flowjax.bijections import Invert
 from flowjax.distributions import StandardNormal, Transformed
 from jaxtyping import Array, Float, Key
 
-from involutive.errors import InputError
-from involutive.involutions import Conjugate, FunctionBlock, PermutationBlock
-from involutive.kernel import Kernel, evaluate
+from involutive.core.errors import InputError
+from involutive.involutions.blocks import Conjugate, FunctionBlock, PermutationBlock
+from involutive.kernel.kernel import Kernel, evaluate
 from involutive.training.objective import (
     AbstractObjective,
     Data,

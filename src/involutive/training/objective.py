@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Key
 from paramax import NonTrainable
 
-from involutive.kernel import Kernel
+from involutive.kernel.kernel import Kernel
 
 Figures = dict[str, Float[Array, ""]]
 Data = Float[Array, "n dim"]

@@ -8,7 +8,7 @@ import importlib
 from importlib.util import find_spec
 from typing import Any
 
-from involutive.errors import check
+from involutive.core.errors import check
 
 # name: (module, package it needs, what it is)
 PEERS: dict[str, tuple[str, str, str]] = {

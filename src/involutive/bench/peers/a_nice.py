@@ -6,12 +6,12 @@ Rounds of training are as many as fit into the time that other samplers are give
 import jax.random as jr
 
 from involutive.bench.peers.base import Outcome, Task, keep_sampling
-from involutive.classical import a_nice_mc, a_nice_network
-from involutive.sampling.run import sample
+from involutive.kernel.classical import a_nice_mc, a_nice_network
+from involutive.learning.learn import initial_law
+from involutive.sampling.sample import sample
 from involutive.training.a_nice import ANice
 from involutive.training.bootstrap import BootstrapConfig, bootstrap
-from involutive.training.learn import initial_law
-from involutive.training.loop import TrainConfig
+from involutive.training.fit import TrainConfig
 
 CHAINS, DRAWS, WARMUP, ROUNDS = 64, 1000, 500, 2
 QUICK = BootstrapConfig(rounds=1, train=TrainConfig(steps=20, chunk=20, patience=None), draws=100)

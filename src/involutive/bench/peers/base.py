@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from involutive.bench.targets import SPREAD
-from involutive.targets import Target
+from involutive.targets.target import Target
 
 MOST_DRAWS = 400_000  # of all chains together: enough to measure any rate
 LEAST_SECONDS = 3.0  # of sampling, for a rate that is not noise

@@ -4,9 +4,9 @@ import numpy as np
 
 import involutive.interop.arviz  # noqa: F401  no peer's imports are part of its time
 from involutive.bench.peers.base import Outcome, Task, keep_sampling, timed
-from involutive.sampling.run import sample
-from involutive.training.learn import learn
-from involutive.training.pilot import evaluations_a_step
+from involutive.learning.judge.pilot import evaluations_a_step
+from involutive.learning.learn import learn
+from involutive.sampling.sample import sample
 
 CHAINS, DRAWS, FIRST = 512, 500, 250
 

@@ -1,0 +1,76 @@
+"""How much work one evaluation of a density, or one move, is: counted and not timed.
+
+Learning is deterministic given its key, and chains must not depend on what runs beside them, so
+sizes and ways of compiling may depend on the density's program and not on how busy the machine is.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import Jaxpr
+
+from involutive._xla.program import FACTORISE, inside, program_of
+
+SEARCH_OPERATIONS = 20_000.0  # of one evaluation, up to which a search of the default size is quick
+TRAINING_OPERATIONS = 100_000.0  # the same for training, which evaluates less
+MUCH = 3_000.0  # of one evaluation, or of a move, from which it is compiled to run fast
+TRIPS = 100  # assumed of a loop that ends by a condition
+CALLBACK = 1e6  # assumed of a call back into Python
+DEAR = {"exp", "log", "log1p", "expm1", "tanh", "logistic", "sin", "cos", "pow", "erf", "lgamma",
+        "digamma", "erf_inv", "sqrt", "rsqrt", "div", "atan2", "cbrt"}  # fmt: skip
+
+
+def operations(function: Callable, dim: int) -> float:
+    """Arithmetic operations of one evaluation of a function of one vector, from its program."""
+    return count(program_of(function, dim))
+
+
+def much_work(program: Jaxpr, parameters: Any = ()) -> bool:
+    """Whether a density with that program, and what has those parameters, should run fast.
+
+    Then it pays to compile it the long way. Every parameter takes part in an operation or two.
+    """
+    sizes = (leaf.size for leaf in jax.tree.leaves(parameters) if hasattr(leaf, "size"))
+    return count(program) + sum(sizes) > MUCH
+
+
+def affordable(operations: float, usual: float) -> float:
+    """By how much to shrink sizes that are meant for densities of at most `usual` operations."""
+    return min(1.0, usual / max(operations, 1.0))
+
+
+def count(program: Jaxpr) -> float:
+    """Arithmetic operations of a program."""
+    return float(sum(_equation(equation) for equation in program.eqns))
+
+
+def _equation(equation: Any) -> float:
+    name, params = equation.primitive.name, equation.params
+    inner = [count(part) for part in inside(params)]
+    if name == "scan":
+        return params["length"] * sum(inner)
+    if name == "while":
+        return TRIPS * sum(inner)
+    if name == "cond":
+        return max(inner, default=0.0)
+    if inner:
+        return sum(inner)
+    return _work(name, params, equation)
+
+
+def _work(name: str, params: Any, equation: Any) -> float:
+    sizes = [float(np.prod(v.aval.shape)) for v in equation.outvars if hasattr(v.aval, "shape")]
+    size = sum(sizes)
+    if "callback" in name:
+        return CALLBACK
+    first = equation.invars[0].aval.shape if equation.invars else ()
+    if name == "dot_general":
+        (contracted, _), _ = params["dimension_numbers"]
+        return 2 * size * float(np.prod([first[axis] for axis in contracted]))
+    if name in FACTORISE:
+        return size * float(first[-1] if first else 1)
+    if name.startswith(("reduce", "cum", "arg", "sort")):
+        return float(np.prod(first))
+    return size * (10 if name in DEAR else 1)

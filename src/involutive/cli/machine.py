@@ -1,0 +1,119 @@
+"""How the command sets JAX up: 64 bits, a compilation cache, and the processes of a cluster."""
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from involutive.core.errors import InputError, check
+from involutive.core.text import first_line
+
+QUIET_WARNINGS = (
+    "PyTensor could not link to a BLAS",
+    "Error (reading|writing) persistent compilation cache",
+)
+
+
+def prepare() -> None:
+    """Compute in 64 bits, and keep compiled programs for the next run of the command."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    warnings.simplefilter("ignore", DeprecationWarning)
+    warnings.simplefilter("ignore", FutureWarning)
+    for message in QUIET_WARNINGS:
+        warnings.filterwarnings("ignore", message)
+    warnings.showwarning = _one_line
+
+
+def set_up(
+    distributed: bool, coordinator: str | None, processes: int | None, process: int | None
+) -> None:
+    """Set JAX up, in a cluster if asked to or if the flags name one."""
+    prepare()
+    if distributed:
+        join_cluster(coordinator, processes, process)
+        return
+    check(
+        coordinator is None or "JAX_COORDINATOR_ADDRESS" in os.environ,
+        "--coordinator is of use with --distributed only; add it",
+    )
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a place that nothing can be written to, before any work starts."""
+    check(
+        folder.is_dir() and os.access(folder, os.W_OK),
+        f"--out must be in a folder that exists and can be written, got {folder}",
+    )
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for this program."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "involutive"
+
+
+def join_cluster(coordinator: str | None, processes: int | None, process: int | None) -> None:
+    """Join the processes of one run, by flags or by what the cluster's manager says (SLURM, MPI).
+
+    Must come before anything else uses JAX.
+    """
+    import jax
+
+    given = {"--coordinator": coordinator, "--num-processes": processes, "--process-id": process}
+    missing = [flag for flag, value in given.items() if value is None]
+    check(
+        len(missing) in (0, 3),
+        f"a cluster needs {', '.join(given)} together, got none for {', '.join(missing)}; give "
+        "all three, or none where SLURM or MPI knows them",
+    )
+    if not missing and processes is not None and process is not None:
+        check(":" in str(coordinator), f"--coordinator must be HOST:PORT, got {coordinator}")
+        check(processes >= 1, f"--num-processes must be at least 1, got {processes}")
+        check(
+            0 <= process < processes,
+            f"--process-id must be from 0 to {processes - 1}, got {process}",
+        )
+    try:
+        jax.distributed.initialize(coordinator, processes, process)
+    except (ValueError, RuntimeError) as error:
+        line = first_line(error)
+        raise InputError(
+            f"--distributed could not join the other processes: {line}; pass --coordinator "
+            "HOST:PORT --num-processes N --process-id I"
+        ) from error
+
+
+def first_process() -> bool:
+    """Whether this process writes the files."""
+    import jax
+
+    return jax.process_index() == 0
+
+
+def wait_for_all(name: str) -> None:
+    """Return when every process has come here."""
+    import jax
+    from jax.experimental import multihost_utils
+
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(name)
+
+
+def all_devices() -> Any:
+    """A mesh over all devices, or None where there is one."""
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh
+
+    return Mesh(np.array(jax.devices()), ("chains",)) if jax.device_count() > 1 else None
+
+
+def _one_line(message: Any, *_: Any, **__: Any) -> None:
+    import sys
+
+    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)  # noqa: T201

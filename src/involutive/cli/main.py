@@ -1,0 +1,296 @@
+"""The command `involutive`: parse, call, print; no science.
+
+Exit codes: 0 done; 2 for what the user can fix, with one line that says what; 130 after Ctrl-C.
+"""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from involutive._version import __version__
+from involutive.cli import machine
+from involutive.cli.exits import INTERRUPTED, guarded
+from involutive.cli.options import (
+    Chains,
+    Checkpoint,
+    Coordinator,
+    Distributed,
+    Effective,
+    Folder,
+    Json,
+    Names,
+    Process,
+    Processes,
+    Quiet,
+    Resume,
+    Samples,
+    Seed,
+    Small,
+    Source,
+    Thin,
+    Warmup,
+    names,
+)
+from involutive.cli.speech import Speech, summary_record
+from involutive.core.errors import check
+
+app = typer.Typer(
+    name="involutive",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Learned MCMC with proposals that are their own inverse: exact whatever was learned.\n\n"
+    "Try `involutive demo` first. Then, with your own density in posterior.py:\n\n"
+    "- `involutive learn posterior.py:target -o proposal.inv`\n\n"
+    "- `involutive sample posterior.py:target proposal.inv -o draws.nc`\n\n"
+    "- `involutive report draws.nc`",
+)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        print(f"involutive {__version__}")  # noqa: T201
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Folder = Path(),
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Learn six separated modes from nothing, sample them, and write report.html.
+
+    HMC runs beside it, and demo.png shows both. Examples:
+
+    - `involutive demo`
+
+    - `involutive demo --out pictures --seed 3`
+    """
+    machine.prepare()
+    from involutive.cli.demo import run_demo
+
+    machine.check_folder(out)
+    began = time.perf_counter()
+    speech = Speech(quiet, json)
+    found = run_demo(seed, out, speech)
+    seconds = time.perf_counter() - began
+    speech.say(f"done in {seconds:.0f} s")
+    speech.result(found | {"seconds": seconds})
+
+
+@app.command()
+def learn(
+    source: Source,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The proposal to write.")] = Path(
+        "proposal.inv"
+    ),
+    seconds: Annotated[
+        float | None, typer.Option(help="Learn for about this long; by default until it is good.")
+    ] = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    num_processes: Processes = None,
+    process_id: Process = None,
+) -> None:
+    """Learn a proposal for your own density and save it.
+
+    It needs nothing but the density: it looks for the modes, and says how well the result mixes.
+    Examples:
+
+    - `involutive learn posterior.py:target -o proposal.inv`
+
+    - `involutive learn model.py:model --seconds 30`
+    """
+    machine.set_up(distributed, coordinator, num_processes, process_id)
+    from involutive.cli.source import read_target
+    from involutive.learning.learn import learn as learn_kernel
+    from involutive.storage.save_load import save
+
+    machine.check_folder(out.parent)
+    speech = Speech(quiet, json)
+    target = read_target(source)
+    found = {"target": target.name, "dim": target.dim, "proposal": str(out)}
+    if machine.first_process():  # it takes one process; the others wait for its file
+        kernel = learn_kernel(target, key=seed, budget=seconds, progress=speech.progress)
+        save(out, kernel)
+        outcome = kernel.outcome
+        speech.say(f"{target.name}: {outcome}")
+        speech.say(f"wrote {out}; now: involutive sample {source} {out} -o draws.nc")
+        kept = {name: value for name, value in vars(outcome).items() if name != "history"}
+        speech.result(found | kept)
+    machine.wait_for_all("learned")
+
+
+@app.command()
+def sample(
+    source: Source,
+    proposal: Annotated[Path, typer.Argument(help="What `involutive learn` wrote.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The draws to write, NetCDF.")] = Path(
+        "draws.nc"
+    ),
+    chains: Chains = 64,
+    samples: Samples = 1000,
+    warmup: Warmup = None,
+    thin: Thin = 1,
+    ess: Effective = None,
+    checkpoint: Checkpoint = None,
+    resume: Resume = False,
+    seed: Seed = 1,
+    quiet: Quiet = False,
+    json: Json = False,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    num_processes: Processes = None,
+    process_id: Process = None,
+) -> None:
+    """Sample your density with a learned proposal.
+
+    A long run may be stopped and continued: give `--resume` every time. Examples:
+
+    - `involutive sample posterior.py:target proposal.inv -o draws.nc`
+
+    - `involutive sample posterior.py:target proposal.inv --samples 100000 --resume`
+
+    - `involutive sample posterior.py:target proposal.inv --ess 10000`
+    """
+    machine.set_up(distributed, coordinator, num_processes, process_id)
+    from involutive.cli.sampling import Plan, draw
+
+    machine.check_folder(out.parent)
+    if checkpoint is None and (resume or distributed):
+        checkpoint = out.with_name(out.name + ".checkpoint")
+    plan = Plan(seed, chains, samples, warmup, thin, ess, checkpoint, resume)
+    speech = Speech(quiet, json)
+    found = draw(source, proposal, out, plan, speech)
+    if found and found["interrupted"]:
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+def report(
+    draws: Annotated[Path, typer.Argument(help="What `involutive sample` wrote.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page to write; by default DRAWS.html.")
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+    seed: Seed = 0,
+) -> None:
+    """Write one HTML page that says whether draws can be trusted, and why.
+
+    The page is one file that needs no network. Examples:
+
+    - `involutive report draws.nc`
+
+    - `involutive report draws.nc -o report.html`
+    """
+    del seed  # taken everywhere; a report draws nothing
+    machine.prepare()
+    from involutive.interop.arviz import read_draws
+
+    speech = Speech(quiet, json)
+    found = read_draws(draws)
+    path = found.report(out or draws.with_suffix(".html"))
+    summary = found.summary()
+    speech.say(summary.verdict)
+    speech.say(f"wrote {path}")
+    speech.result({"report": str(path)} | summary_record(summary))
+
+
+@app.command()
+def experiment(
+    name: Annotated[str | None, typer.Argument(help="One of --list, or all.")] = None,
+    show: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
+    quick: Small = False,
+    out: Folder = Path("results"),
+    seed: Annotated[int | None, typer.Option(help="In place of the experiment's own.")] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Run one of the paper's figures or a study beyond it; `all` runs all but `recipe`.
+
+    Examples:
+
+    - `involutive experiment --list`
+
+    - `involutive experiment proposals --quick`
+
+    - `involutive experiment all --out results`
+    """
+    machine.prepare()
+    from involutive.experiments import everything, list_experiments, run_experiment
+
+    speech, known = Speech(quiet, json), list_experiments()
+    if show:
+        width = max(map(len, known))
+        speech.say("\n".join(f"{key:{width}}  {title}" for key, title in known.items()))
+        speech.result({"experiments": known})
+        return
+    check(
+        name == "all" or name in known,
+        f"experiment must be one of {', '.join(known)} or all, got {name or 'none'}; --list "
+        "says what they show",
+    )
+    records = {}
+    for each in everything(quick) if name == "all" else [str(name)]:
+        found = run_experiment(each, quick=quick, out=out, seed=seed, progress=speech.progress)
+        held = [f"  {'holds' if ok else 'FAILS'}: {claim}" for claim, ok in found.claims.items()]
+        speech.say("\n".join([f"# {known[each]}", "", found.markdown, *held]))
+        speech.say(f"wrote {found.folder} in {found.seconds:.0f} s\n")
+        records[each] = {"rows": found.rows, "claims": found.claims, "folder": str(found.folder)}
+    speech.result({"experiments": records})
+
+
+@app.command()
+def bench(
+    quick: Small = False,
+    out: Folder = Path("results/bench"),
+    targets: Names = None,
+    peers: Names = None,
+    seconds: Annotated[float | None, typer.Option(help="The most a run may take.")] = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Measure this library and its peers side by side, in one run.
+
+    Examples:
+
+    - `involutive bench --quick`
+
+    - `involutive bench --targets mog6 --peers involutive,nuts_64`
+    """
+    machine.prepare()
+    from involutive.bench import run as run_bench
+
+    speech = Speech(quiet, json)
+    found = run_bench(quick, out, names(targets), names(peers), seed, speech.say, seconds)
+    speech.say(found.markdown)
+    speech.say(f"wrote {found.folder}")
+    speech.result({"header": found.header, "rows": found.rows, "folder": str(found.folder)})
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command and exit; a user's mistake is one line and exit code 2."""
+    sys.exit(run(argv))
+
+
+def run(argv: list[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    return guarded(lambda: app(args=argv, prog_name="involutive", standalone_mode=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""`involutive sample`: load, draw, write; in one process or in several."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from involutive.cli import machine
+from involutive.cli.source import read_target
+from involutive.cli.speech import Speech, summary_record
+from involutive.core.errors import check
+from involutive.interop.arviz import to_netcdf
+from involutive.report.evidence import with_kernel
+from involutive.sampling.checkpoint import merge
+from involutive.sampling.draws import Draws
+from involutive.sampling.sample import sample
+from involutive.sampling.stopping import Until
+from involutive.storage.save_load import load
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to draw."""
+
+    seed: int
+    chains: int
+    samples: int
+    warmup: int | None
+    thin: int
+    ess: float | None
+    checkpoint: Path | None
+    resume: bool
+
+
+def draw(source: str, proposal: Path, out: Path, plan: Plan, speech: Speech) -> dict[str, Any]:
+    """Draw, write NetCDF, print the summary; empty in all processes but the first."""
+    check(proposal.is_file(), f"PROPOSAL must exist, but there is no file {proposal}")
+    kernel = load(proposal, read_target(source))
+    processes = jax.process_count()
+    until = None if plan.ess is None else Until(ess=plan.ess, max_samples=plan.samples)
+    draws = sample(
+        kernel,
+        key=plan.seed,
+        num_chains=plan.chains,
+        num_samples=plan.samples,
+        num_warmup=plan.warmup,
+        thin=plan.thin,
+        until=until,
+        checkpoint=plan.checkpoint,
+        resume=plan.resume,
+        progress=speech.progress,
+        mesh=machine.all_devices(),
+    )
+    machine.wait_for_all("drawn")
+    if not machine.first_process():
+        return {}
+    return write(draws if processes == 1 else merged(plan, kernel, draws), kernel, out, speech)
+
+
+def merged(plan: Plan, kernel: Any, own: Draws) -> Draws:
+    """The draws of all processes, with this one's provenance."""
+    check(plan.checkpoint is not None, "several processes meet in --checkpoint, got none")
+    every = merge(plan.checkpoint, kernel.target)  # type: ignore[arg-type]
+    return Draws(**{**vars(every), "provenance": own.provenance | every.provenance})
+
+
+def write(draws: Draws, kernel: Any, out: Path, speech: Speech) -> dict[str, Any]:
+    """Write the draws, with what the report needs to know of the kernel, and say what they are."""
+    to_netcdf(with_kernel(draws, kernel), out)
+    summary = draws.summary()
+    speech.say(summary)
+    speech.say(f"\nwrote {out}; now: involutive report {out}")
+    found = {
+        "draws": str(out),
+        "chains": draws.num_chains,
+        "samples": draws.num_samples,
+        "seconds": draws.provenance.get("sampling_seconds"),
+        "interrupted": bool(draws.provenance.get("interrupted", False)),
+    }
+    speech.result(found | summary_record(summary))
+    return found

@@ -1,0 +1,113 @@
+"""`FILE.py:NAME`: run the user's file and return what NAME is as a target.
+
+NAME may be a Target, a function with a number DIM beside it (a log density of one vector), a
+NumPyro model (a function of no required arguments, without DIM) or a PyMC model. The file is
+ordinary Python and is executed.
+"""
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from involutive.core.errors import InputError, check
+from involutive.targets.target import Target
+
+FORM = "pass FILE.py:NAME, for example posterior.py:target"
+
+
+def read_target(source: str) -> Target:
+    """Return the target that `FILE.py:NAME` names."""
+    file, _, name = source.rpartition(":")
+    check(file and name, f"the target must be given as FILE.py:NAME, got {source!r}; {FORM}")
+    path = Path(file)
+    check(path.is_file(), f"FILE must exist, but there is no file {file}; {FORM}")
+    module = _run(path)
+    check(
+        hasattr(module, name),
+        f"{file} must define {name}, but it defines {_defined(module) or 'nothing usable'}",
+    )
+    return as_target(getattr(module, name), getattr(module, "DIM", None), name)
+
+
+def as_target(found: Any, dim: Any, name: str) -> Target:
+    """Return what a file holds under `name`, with DIM if it has one, as a target."""
+    if isinstance(found, Target):
+        return found
+    if _is_pymc(found):
+        from involutive.interop import pymc
+
+        return pymc.target(found)
+    check(
+        callable(found),
+        f"{name} must be a Target, a log density with DIM, a NumPyro model or a PyMC model, got "
+        f"{type(found).__name__}",
+    )
+    if dim is not None:
+        return Target(found, dim, name=name)
+    needed = _required(found)
+    check(
+        not needed,
+        f"{name} takes {', '.join(needed)}: for a log density set DIM = its number of coordinates "
+        "in the file; for a NumPyro model give the data as defaults or with functools.partial",
+    )
+    from involutive.interop import numpyro
+
+    return numpyro.target(found)
+
+
+def _run(path: Path) -> ModuleType:
+    name = f"user_{path.stem}"  # a file called jax.py must not take that library's place
+    spec = importlib.util.spec_from_file_location(name, path)
+    check(spec is not None and path.suffix == ".py", f"FILE must be a Python file, got {path}")
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    sys.path.insert(0, str(path.parent.resolve()))  # as python FILE.py would
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)  # type: ignore[union-attr]
+    except Exception as error:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if _same(f, path)]
+        line = getattr(error, "lineno", None) or (lines[-1] if lines else 0)
+        message = (str(error).strip() or "no message").splitlines()[0]
+        raise InputError(
+            f"{path} must run without error, but line {line} raised "
+            f"{type(error).__name__}: {message}"
+        ) from error
+    return module
+
+
+def _same(frame: Any, path: Path) -> bool:
+    return Path(frame.filename).resolve() == path.resolve()
+
+
+def _defined(module: ModuleType) -> str:
+    """The names in a module that could be meant: targets, models and the file's own functions."""
+    own = [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (
+            isinstance(value, Target)
+            or _is_pymc(value)
+            or (inspect.isfunction(value) and value.__module__ == module.__name__)
+        )
+    ]
+    return ", ".join(own)
+
+
+def _is_pymc(found: Any) -> bool:
+    pymc = sys.modules.get("pymc")  # a PyMC model cannot exist before PyMC was imported
+    return pymc is not None and isinstance(found, pymc.Model)
+
+
+def _required(function: Any) -> list[str]:
+    """The arguments a call cannot leave out."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in kinds]

@@ -1,0 +1,59 @@
+"""What the command prints: text for people, one JSON object for machines, nothing if quiet."""
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from involutive.core.text import as_json
+
+
+@dataclass(frozen=True)
+class Speech:
+    """How a command speaks.
+
+    Attributes:
+        quiet: print nothing but errors.
+        json: print one JSON object on standard output at the end, and nothing else there.
+    """
+
+    quiet: bool = False
+    json: bool = False
+
+    @property
+    def progress(self) -> bool | None:
+        """What to pass as `progress`: never when quiet, else on a terminal."""
+        return False if self.quiet else None
+
+    def say(self, text: object) -> None:
+        """Print a line for people."""
+        if not self.quiet and not self.json:
+            print(text, flush=True)  # noqa: T201
+
+    def result(self, found: dict[str, Any]) -> None:
+        """Print the result for machines."""
+        if self.json:
+            print(json.dumps(as_json(found), ensure_ascii=False))  # noqa: T201
+
+
+def complain(message: object) -> None:
+    """Print one line on standard error."""
+    print(f"involutive: {' '.join(str(message).split())}", file=sys.stderr)  # noqa: T201
+
+
+def summary_record(summary: Any) -> dict[str, Any]:
+    """A summary as plain numbers and text."""
+    evidence = summary.evidence
+    rows = {name: row.to_dict() for name, row in summary.table.iterrows()}
+    return {
+        "trustworthy": summary.trustworthy,
+        "verdict": summary.verdict,
+        "findings": [
+            {"kind": f.kind, "problem": f.problem, "remedy": f.remedy, "serious": f.serious}
+            for f in summary.findings
+        ],
+        "acceptance": evidence.acceptance,
+        "ess_per_draw": evidence.ess_per_draw,
+        "slowest": evidence.slowest,
+        "quantities": rows,
+    }

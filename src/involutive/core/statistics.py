@@ -1,0 +1,151 @@
+"""Effective sample size, R-hat and Monte Carlo error of arrays `(chains, draws, ...)`.
+
+ArviZ computes them; its two lines (0.x and 1.x) differ in defaults, which are fixed here. Nested
+R-hat and the autocorrelation of many chains are written here, because ArviZ has neither.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import arviz
+import numpy as np
+from jax.scipy.special import ndtri
+
+from involutive.core.errors import check
+
+az: Any = arviz  # its two lines have different types
+LEAST_DRAWS = 4  # fewer cannot be split into halves with a variance
+TAILS = (0.05, 0.95)  # 1.x would take other tails than 0.x
+
+
+def ess(values: np.ndarray, method: str = "bulk") -> np.ndarray:
+    """Rank-normalised effective sample size, `method` "bulk" or "tail"; 0 for a constant.
+
+    A quantity that never changed says nothing of how it varies under the target, so it counts as
+    no effective draw, where ArviZ would count every draw.
+    """
+    options = {"prob": TAILS} if method == "tail" else {}
+    return _each(values, lambda x: az.ess(x, method=method, **options), constant=0.0)
+
+
+def rhat(values: np.ndarray) -> np.ndarray:
+    """Rank-normalised split R-hat; NaN for a constant. One chain is cut into two."""
+
+    def one(x: np.ndarray) -> Any:
+        halves = x[:, : x.shape[1] // 2 * 2].reshape(2, -1) if len(x) == 1 else x
+        moved = np.ptp(halves, axis=1).any()  # else there is no variance to divide by
+        return az.rhat(halves) if moved else np.inf
+
+    return _each(values, one, constant=np.nan)
+
+
+def mcse(values: np.ndarray) -> np.ndarray:
+    """Monte Carlo standard error of the mean; NaN for a constant."""
+    return _each(values, lambda x: az.mcse(x, method="mean"), constant=np.nan)
+
+
+def _each(values: np.ndarray, figure: Any, constant: float) -> np.ndarray:
+    values = np.asarray(values, np.float64)
+    check(values.ndim >= 2, f"values must have shape (chains, draws, ...), got {values.shape}")
+    columns = values.reshape(*values.shape[:2], -1)
+    out = np.full(columns.shape[2], np.nan)
+    least = LEAST_DRAWS * (2 if values.shape[0] == 1 else 1)
+    for i in range(columns.shape[2]):
+        column = columns[..., i]
+        if column.shape[1] < least or not np.isfinite(column).all():
+            continue
+        if np.ptp(column) == 0:
+            out[i] = constant
+            continue
+        # chains that never move have no variance to divide by
+        with np.errstate(all="ignore"), _without_numba():
+            out[i] = np.asarray(figure(column)).item()
+    return out.reshape(values.shape[2:])
+
+
+@contextmanager
+def _without_numba() -> Iterator[None]:
+    """To compile ArviZ's variance takes longer than all that is asked of it here."""
+    numba = getattr(az, "Numba", None)
+    if numba is None or not numba.numba_flag:
+        yield
+        return
+    numba.disable_numba()
+    try:
+        yield
+    finally:
+        numba.enable_numba()
+
+
+def autocorrelation(values: np.ndarray, lags: int) -> np.ndarray:
+    """Autocorrelation at lags 0 … `lags` of `(chains, draws)`, around the mean of all chains.
+
+    A chain's own mean would hide that it never left its mode.
+    """
+    centred = values - values.mean()
+    spread = np.mean(centred**2)
+    draws = values.shape[1]
+    shifted = (np.mean(centred[:, : draws - k] * centred[:, k:]) for k in range(lags + 1))
+    return np.array(list(shifted)) / spread
+
+
+def nested_rhat(values: np.ndarray, superchains: Any = None) -> float:
+    """Nested R-hat (Margossian et al. 2024) of `(chains, draws)`, for many short chains.
+
+    Chains are grouped into superchains that began near each other. With B the variance of the
+    superchains' means and W the mean variance inside a superchain, it is `sqrt(1 + B/W)`: how much
+    is still remembered of the start, whatever the length of one chain. Rank-normalised, on halves
+    of chains, the larger of the bulk's and the folded values', as R-hat is. The halves of all
+    chains are compared too, since a drift common to all makes no group differ.
+
+    Args:
+        values: one quantity.
+        superchains: the group of every chain, all of one size; by default `sqrt(chains)` groups of
+            chains whose first values are neighbours.
+    """
+    values = np.asarray(values, np.float64)
+    chains, draws = values.shape
+    if draws < 4 or not np.isfinite(values).all() or np.ptp(values) == 0:
+        return float("nan")
+    groups = _neighbours(values[:, 0]) if superchains is None else np.asarray(superchains)
+    check(groups.shape == (chains,), f"superchains must name {chains} groups, got {groups.shape}")
+    kept = groups >= 0
+    half = draws // 2
+    split = np.concatenate([values[kept, :half], values[kept, -half:]])
+    doubled = np.concatenate([groups[kept], groups[kept]])
+    halves = np.repeat([0, 1], kept.sum())
+    folded = np.abs(split - np.median(split))
+    scores = [_normal_scores(split), _normal_scores(folded)]
+    return max(_nested(z, ids) for z in scores for ids in (doubled, halves))
+
+
+def _neighbours(first: np.ndarray) -> np.ndarray:
+    """Group chains by their first values into equal groups; -1 for the few that are left over."""
+    count = max(2, int(np.sqrt(first.size)))
+    size = first.size // count
+    groups = np.full(first.size, -1)
+    order = np.argsort(first, kind="stable")[: count * size]
+    groups[order] = np.arange(count * size) // size
+    return groups
+
+
+def _nested(values: np.ndarray, groups: np.ndarray) -> float:
+    names, sizes = np.unique(groups, return_counts=True)
+    check(
+        names.size >= 2 and sizes.min() == sizes.max(),
+        f"superchains must be at least two groups of one size, got sizes {sizes.tolist()}",
+    )
+    means, variances = values.mean(axis=1), values.var(axis=1, ddof=1)
+    members = [groups == name for name in names]
+    between = np.var([means[m].mean() for m in members], ddof=1)
+    within = np.mean([means[m].var(ddof=1) + variances[m].mean() for m in members])
+    return float(np.sqrt(1 + between / within)) if within > 0 else float("inf")
+
+
+def _normal_scores(values: np.ndarray) -> np.ndarray:
+    """Φ⁻¹((rank - 3/8) / (n + 1/4)), ties at their mean rank."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    rank = np.cumsum(count) - (count - 1) / 2
+    scores = (rank - 0.375) / (values.size + 0.25)
+    return np.asarray(ndtri(scores), np.float64)[place.reshape(values.shape)]

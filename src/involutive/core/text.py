@@ -1,0 +1,38 @@
+"""Small helpers for words and JSON: the one place for each."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def first_line(error: BaseException, most: int = 300) -> str:
+    """The first line of an error's message, or the name of its class."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:most]
+
+
+def as_json(value: Any) -> Any:
+    """Anything as JSON allows it: arrays as lists, infinity and NaN as null, the rest as text."""
+    if isinstance(value, Mapping):
+        return {str(key): as_json(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(part) for part in value]
+    if hasattr(value, "tolist"):
+        return as_json(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Render rows as a Markdown table, numbers with four significant digits."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    lines = ["| " + " | ".join(map(_cell, columns)) + " |", "|" + " --- |" * len(columns)]
+    lines += ["| " + " | ".join(_cell(row.get(c, "")) for c in columns) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|")

@@ -1,0 +1,108 @@
+"""The summary of a run: figures, problems in plain words, and one sentence that decides."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from involutive.diagnostics.findings import Evidence, Finding
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROWS = 24  # rows shown; more than these are the worst ones
+
+
+@dataclass(frozen=True, repr=False)
+class Summary:
+    """What can be said about a run.
+
+    Attributes:
+        evidence: the figures and the draws they come from.
+        findings: problems, each with what to try; serious ones first.
+    """
+
+    evidence: Evidence
+    findings: list[Finding] = field(default_factory=list)
+
+    @cached_property
+    def table(self) -> "pd.DataFrame":
+        """One row a quantity: mean, sd, 5% and 95% quantile, ESS, R-hat, MCSE."""
+        import pandas as pd
+
+        return pd.DataFrame(self.evidence.figures, index=self.evidence.names)
+
+    @property
+    def ess_per_draw(self) -> float:
+        """The least bulk ESS per draw over coordinates, |x|² and mode indicators."""
+        return self.evidence.ess_per_draw
+
+    @property
+    def trustworthy(self) -> bool:
+        """Whether nothing serious was found. It cannot vouch for a mode that no chain has seen."""
+        return not any(finding.serious for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        if not self.trustworthy:
+            kinds = [finding.kind for finding in self.findings if finding.serious]
+            return f"Not trustworthy yet: {', '.join(kinds)}."
+        _, rhat = self.evidence.worst(self.evidence.rhat, largest=True)
+        name, size = self.evidence.worst("ess_bulk", largest=False)
+        return (
+            f"Trustworthy as far as the chains can tell: at least {size:,.0f} effective draws "
+            f"({name}) and R-hat at most {rhat:.3f} for every quantity."
+        )
+
+    @property
+    def movement(self) -> str:
+        """Acceptance with the effective draws it bought."""
+        seen = self.evidence
+        return (
+            f"acceptance {seen.acceptance:.3f} with {seen.ess_per_draw:.3g} effective draws per "
+            f"draw (bulk ESS, least: {seen.slowest})"
+        )
+
+    def __str__(self) -> str:
+        parts = [self._title(), "", self._shown().to_string(), "", self.movement]
+        left = len(self.table) - ROWS
+        if left > 0:
+            parts.insert(3, f"({left} quantities with better figures are in .table)")
+        parts += [*self._modes(), "", self.verdict]
+        parts += [f"  - {finding}" for finding in self.findings]
+        return "\n".join(parts)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        items = "".join(f"<li>{escape(str(finding))}</li>" for finding in self.findings)
+        notes = "".join(f"<p>{escape(line)}</p>" for line in [self.movement, *self._modes()])
+        return (
+            f"<div><p><b>{escape(self.verdict)}</b></p><ul>{items}</ul>{notes}"
+            f"{self._shown().to_html(escape=True)}<p>{escape(self._title())}</p></div>"
+        )
+
+    def _title(self) -> str:
+        draws = self.evidence.draws
+        return f"{draws.target.name}: {draws.num_chains} chains of {draws.num_samples} draws"
+
+    def _modes(self) -> list[str]:
+        share, exact = self.evidence.share, self.evidence.exact
+        if share is None or exact is None:
+            return []
+        distance = 0.5 * np.abs(share - exact).sum()
+        return [f"mode weights {distance:.4f} in total variation from the exact ones"]
+
+    def _shown(self) -> "pd.DataFrame":
+        """The rows to print, the worst if there are many, with as many digits as mean something."""
+        table = self.table
+        if len(table) > ROWS:
+            table = table.sort_values("ess_bulk").head(ROWS)
+        shown = table.copy().astype(object)
+        for name in table.columns:
+            digits = ",.0f" if name.startswith("ess") else ".3f" if "r_hat" in name else ".3g"
+            shown[name] = ["-" if np.isnan(v) else format(v, digits) for v in table[name]]
+        return shown

@@ -1,0 +1,290 @@
+"""Involutions: maps with f(f(z)) = z, by construction and for every parameter value.
+
+    FunctionBlock     I_F(z) = g⁻¹(z₂) ⌢ g(z₁)        g any bijection of one half
+    PermutationBlock  I_P(z) = σ z                     σ∘σ = id
+    MatrixBlock       I_M = Id - 2 v⊗w / (v·w)
+    Sandwich          outer ∘ inner ∘ outer
+    Conjugate         g⁻¹ ∘ inner ∘ g
+
+These five, nested at will, are the deep involutive networks of the paper. Each maps one flat
+vector z = φ ⌢ π and returns `f(z)` with `log|det Df(z)|`.
+"""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.bijections import AbstractBijection
+from jax.core import Tracer
+from jaxtyping import Array, Float, Int
+
+from involutive.bijections.cascades import constant_log_det
+from involutive.core.errors import InputError, check, check_count
+from involutive.core.keys import KeyLike, as_key
+
+Vector = Float[Array, " size"]
+Scalar = Float[Array, ""]
+
+LEAST_COSINE = 0.2  # float32 round trips stay below 1e-5 from here up
+
+
+class AbstractInvolution(eqx.Module):
+    """A map of R^size that is its own inverse."""
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """The dimension of z."""
+
+    @property
+    @abc.abstractmethod
+    def volume_preserving(self) -> bool:
+        """Whether `log|det Df|` is known to be zero everywhere; it is not computed then."""
+
+    @abc.abstractmethod
+    def __call__(self, z: Vector) -> tuple[Vector, Scalar]:
+        """Return `f(z)` and `log|det Df(z)|`."""
+
+
+class FunctionBlock(AbstractInvolution):
+    """`z₁ ⌢ z₂ ↦ g⁻¹(z₂) ⌢ g(z₁)` for a bijection g of one half.
+
+    Volume preserving whenever det Dg is constant: the two halves cancel.
+    """
+
+    g: AbstractBijection
+
+    def __init__(self, g: AbstractBijection):
+        _check_bijection(g)
+        self.g = g
+
+    @property
+    def size(self) -> int:
+        return 2 * self.g.shape[0]
+
+    @property
+    def volume_preserving(self) -> bool:
+        return constant_log_det(self.g)
+
+    def __call__(self, z: Vector) -> tuple[Vector, Scalar]:
+        n = self.g.shape[0]
+        if self.volume_preserving:
+            first, second = self.g.inverse(z[n:]), self.g.transform(z[:n])
+            return jnp.concatenate([first, second]), jnp.zeros((), z.dtype)
+        first, log_det_first = self.g.inverse_and_log_det(z[n:])
+        second, log_det_second = self.g.transform_and_log_det(z[:n])
+        return jnp.concatenate([first, second]), log_det_first + log_det_second
+
+
+class PermutationBlock(AbstractInvolution):
+    """`z ↦ (z_σ(1), …, z_σ(n))` for an involution σ of the indices."""
+
+    sigma: Int[Array, " size"]
+
+    def __init__(self, sigma: object):
+        order = np.asarray(sigma)
+        check(
+            order.ndim == 1 and order.size > 0 and np.issubdtype(order.dtype, np.integer),
+            f"sigma must be a list of indices, got an array of shape {order.shape} and dtype "
+            f"{order.dtype}",
+        )
+        n = order.size
+        check(
+            order.min() >= 0 and order.max() < n and (order[order % n] == np.arange(n)).all(),
+            f"sigma must be its own inverse on 0..{n - 1}, got {order.tolist()[:12]}; "
+            "PermutationBlock.random(key, n) draws one",
+        )
+        self.sigma = jnp.asarray(order)
+
+    @staticmethod
+    def random(key: KeyLike, n: int) -> "PermutationBlock":
+        """Draw uniformly among all involutions of n points, fixed points allowed.
+
+        With t(n) = t(n-1) + (n-1) t(n-2) the number of involutions, the last free point is fixed
+        with probability t(n-1)/t(n), and else paired with a uniform other free point.
+        """
+        check_count("n", n)
+        # the ratios t(k-1)/t(k), which unlike t itself do not overflow
+        fixed = [1.0, 1.0]
+        for k in range(2, n + 1):
+            fixed.append(1.0 / (1.0 + (k - 1) * fixed[k - 1]))
+        rng = np.random.default_rng(np.asarray(jr.key_data(as_key(key))).tolist())
+        sigma, free = np.arange(n), list(range(n))
+        while free:
+            stays = rng.random() < fixed[len(free)]
+            last = free.pop()
+            if not stays:
+                other = free.pop(rng.integers(len(free)))
+                sigma[last], sigma[other] = other, last
+        return PermutationBlock(sigma)
+
+    @staticmethod
+    def swap(n: int) -> "PermutationBlock":
+        """Exchange the two halves of an even number n of coordinates."""
+        check(check_count("n", n) % 2 == 0, f"a swap needs an even size, got {n}")
+        return PermutationBlock(np.roll(np.arange(n), n // 2))
+
+    @property
+    def size(self) -> int:
+        return self.sigma.shape[0]
+
+    @property
+    def volume_preserving(self) -> bool:
+        return True
+
+    def __call__(self, z: Vector) -> tuple[Vector, Scalar]:
+        return z[self.sigma], jnp.zeros((), z.dtype)
+
+
+class MatrixBlock(AbstractInvolution):
+    """`z ↦ z - 2 v (w·z)/(v·w)`; trainable, with determinant -1.
+
+    The map grows without bound as v and w become orthogonal, so w is turned towards v wherever
+    their cosine would fall below 0.2. Every parameter value is therefore safe, and pairs at a
+    larger cosine (of either sign: -w gives the same map) are used exactly as they are.
+    """
+
+    v: Vector
+    w: Vector
+
+    def __init__(self, v: object, w: object):
+        v, w = jnp.asarray(v, float), jnp.asarray(w, float)
+        check(
+            v.ndim == 1 and v.shape == w.shape and v.size > 0,
+            f"v and w must be vectors of one size, got shapes {v.shape} and {w.shape}",
+        )
+        for name, vector in (("v", v), ("w", w)):
+            if not isinstance(vector, Tracer):
+                check(
+                    bool(jnp.all(jnp.isfinite(vector))) and bool(jnp.any(vector != 0)),
+                    f"{name} must be finite and not zero, got {np.asarray(vector).tolist()[:8]}",
+                )
+        self.v, self.w = v, jnp.where(v @ w < 0, -w, w)
+
+    @staticmethod
+    def random(key: KeyLike, n: int) -> "MatrixBlock":
+        """Draw v uniformly on the sphere and w at a moderate angle to it."""
+        check_count("n", n)
+        key_v, key_w = jr.split(as_key(key))
+        v = jr.normal(key_v, (n,))
+        return MatrixBlock(v, v + 0.5 * jr.normal(key_w, (n,)))
+
+    @property
+    def size(self) -> int:
+        return self.v.shape[0]
+
+    @property
+    def volume_preserving(self) -> bool:
+        return True
+
+    def directions(self) -> tuple[Vector, Vector]:
+        """Return unit v and w with `cos(v, w) ≥ 0.2`; the same map as (v, w) where that held."""
+        v, w = _unit(self.v), _unit(self.w)
+        along = v @ w
+        across = w - along * v
+        steepest = LEAST_COSINE / np.sqrt(1 - LEAST_COSINE**2)
+        # |along| mirrors an obtuse w, so that the turn is continuous and w = -v gives w = v
+        along = jnp.maximum(jnp.abs(along), steepest * _norm(across))
+        return v, _unit(across + along * v)
+
+    def __call__(self, z: Vector) -> tuple[Vector, Scalar]:
+        v, w = self.directions()
+        v, w = v.astype(z.dtype), w.astype(z.dtype)
+        return z - v * (2 * (w @ z) / (v @ w)), jnp.zeros((), z.dtype)
+
+
+class Sandwich(AbstractInvolution):
+    """`outer ∘ inner ∘ outer`."""
+
+    outer: AbstractInvolution
+    inner: AbstractInvolution
+
+    def __init__(self, outer: AbstractInvolution, inner: AbstractInvolution):
+        _check_involution("outer", outer)
+        _check_involution("inner", inner)
+        _check_sizes("outer", outer.size, "inner", inner.size)
+        self.outer, self.inner = outer, inner
+
+    @property
+    def size(self) -> int:
+        return self.inner.size
+
+    @property
+    def volume_preserving(self) -> bool:
+        return self.outer.volume_preserving and self.inner.volume_preserving
+
+    def __call__(self, z: Vector) -> tuple[Vector, Scalar]:
+        first, log_det_first = self.outer(z)
+        second, log_det_second = self.inner(first)
+        third, log_det_third = self.outer(second)
+        return third, log_det_first + log_det_second + log_det_third
+
+
+class Conjugate(AbstractInvolution):
+    """`g⁻¹ ∘ inner ∘ g`, g any bijection. Volume preserving if inner is and det Dg is constant."""
+
+    g: AbstractBijection
+    inner: AbstractInvolution
+
+    def __init__(self, g: AbstractBijection, inner: AbstractInvolution):
+        _check_bijection(g)
+        _check_involution("inner", inner)
+        _check_sizes("g", g.shape[0], "inner", inner.size)
+        self.g, self.inner = g, inner
+
+    @property
+    def size(self) -> int:
+        return self.inner.size
+
+    @property
+    def volume_preserving(self) -> bool:
+        return constant_log_det(self.g) and self.inner.volume_preserving
+
+    def __call__(self, z: Vector) -> tuple[Vector, Scalar]:
+        if constant_log_det(self.g):
+            moved, log_det = self.inner(self.g.transform(z))
+            return self.g.inverse(moved), log_det
+        there, log_det_there = self.g.transform_and_log_det(z)
+        moved, log_det_moved = self.inner(there)
+        back, log_det_back = self.g.inverse_and_log_det(moved)
+        return back, log_det_there + log_det_moved + log_det_back
+
+
+def _norm(x: Vector) -> Scalar:
+    """`|x|`, with a gradient of zero at zero."""
+    square = jnp.sum(x**2)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+
+
+def _unit(x: Vector) -> Vector:
+    """`x/|x|` without overflow; the first axis where x is zero."""
+    largest = jnp.max(jnp.abs(x))
+    scaled = x / jnp.where(largest > 0, largest, 1.0)
+    fallback = jnp.zeros_like(x).at[0].set(1.0)
+    scaled = jnp.where(largest > 0, scaled, fallback)
+    return scaled / _norm(scaled)
+
+
+def _check_bijection(g: object) -> None:
+    if not isinstance(g, AbstractBijection):
+        raise InputError(f"g must be a FlowJAX bijection, got {type(g).__name__}")
+    check(
+        len(g.shape) == 1 and g.cond_shape is None,
+        f"g must be an unconditional bijection of one vector, got shape {g.shape} and "
+        f"condition {g.cond_shape}",
+    )
+
+
+def _check_involution(name: str, f: object) -> None:
+    if not isinstance(f, AbstractInvolution):
+        raise InputError(f"{name} must be an involution, got {type(f).__name__}")
+
+
+def _check_sizes(name: str, size: int, other: str, other_size: int) -> None:
+    check(
+        size == other_size,
+        f"{name} and {other} must act on the same number of coordinates, got {size} and "
+        f"{other_size}",
+    )

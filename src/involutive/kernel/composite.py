@@ -1,0 +1,118 @@
+"""Kernels made of kernels: a random choice of one, or one after the other."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Float, Key
+
+from involutive._xla.compilation import on_device
+from involutive.core.errors import check
+from involutive.kernel.kernel import AbstractKernel, Info, State
+from involutive.targets.target import Target
+
+
+class Mixture(AbstractKernel):
+    """Choose one of several kernels by fixed probabilities at every step."""
+
+    target: Target
+    initial: AbstractDistribution | None
+    kernels: tuple[AbstractKernel, ...]
+    probabilities: Float[Array, " kernels"]  # an array: other chances compile nothing anew
+
+    def __init__(self, kernels: Any, probabilities: Any):
+        self.kernels = _check_kernels(kernels)
+        chances = np.asarray(probabilities, dtype=float)
+        check(
+            chances.shape == (len(self.kernels),) and (chances > 0).all(),
+            f"probabilities must be {len(self.kernels)} positive numbers, got {probabilities}",
+        )
+        self.probabilities = on_device(chances / chances.sum())
+        self.target, self.initial = self.kernels[0].target, _first_initial(self.kernels)
+
+    @property
+    def grid(self) -> float | None:
+        return self.kernels[0].grid
+
+    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        return self.move(self.draw(key), state)
+
+    def draw(self, key: Key[Array, ""]) -> tuple[Array, tuple[Any, ...]]:
+        """Draw the choice, and the randomness of every kernel from the same key: one is used."""
+        key_choice, key_move = jr.split(key)
+        levels = jnp.cumsum(self.probabilities)
+        choice = jnp.sum(levels[-1] * jr.uniform(key_choice, dtype=levels.dtype) >= levels[:-1])
+        data, impl = jr.key_data(key_move), jr.key_impl(key_move)
+        return choice, tuple(k.draw(jr.wrap_key_data(data, impl=impl)) for k in self.kernels)
+
+    def move(self, noise: tuple[Array, tuple[Any, ...]], state: State) -> tuple[State, Info]:
+        choice, noises = noise
+        # all of them, as a mapped `switch` would; that would also copy every network once a chain
+        moves = [k.move(part, state) for k, part in zip(self.kernels, noises, strict=True)]
+        return jax.tree.map(lambda *leaves: jax.lax.select_n(choice, *leaves), *moves)
+
+
+class Cycle(AbstractKernel):
+    """Apply several kernels one after the other in every step."""
+
+    target: Target
+    initial: AbstractDistribution | None
+    kernels: tuple[AbstractKernel, ...]
+
+    def __init__(self, kernels: Any):
+        self.kernels = _check_kernels(kernels)
+        self.target, self.initial = self.kernels[0].target, _first_initial(self.kernels)
+
+    @property
+    def grid(self) -> float | None:
+        return self.kernels[0].grid
+
+    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        return self.move(self.draw(key), state)
+
+    def draw(self, key: Key[Array, ""]) -> tuple[Any, ...]:
+        keys = jr.split(key, len(self.kernels))
+        return tuple(k.draw(key_move) for k, key_move in zip(self.kernels, keys, strict=True))
+
+    def move(self, noise: tuple[Any, ...], state: State) -> tuple[State, Info]:
+        infos = []
+        for kernel, part in zip(self.kernels, noise, strict=True):
+            state, info = kernel.move(part, state)
+            infos.append(info)
+        return state, _combined(infos)
+
+
+def _combined(infos: list[Info]) -> Info:
+    """The last proposal and ratio; moved if any kernel moved; the mean acceptance rate."""
+    return Info(
+        proposal=infos[-1].proposal,
+        log_ratio=infos[-1].log_ratio,
+        accepted=jnp.any(jnp.stack([i.accepted for i in infos])),
+        acceptance_rate=jnp.mean(jnp.stack([i.acceptance_rate for i in infos])),
+        nonfinite=jnp.any(jnp.stack([i.nonfinite for i in infos])),
+        irreversible=jnp.any(jnp.stack([i.irreversible for i in infos])),
+    )
+
+
+def _check_kernels(kernels: Any) -> tuple[AbstractKernel, ...]:
+    kernels = tuple(kernels)
+    check(len(kernels) > 0, "kernels must hold at least one kernel, got none")
+    for kernel in kernels:
+        found = type(kernel).__name__
+        check(isinstance(kernel, AbstractKernel), f"kernels must be kernels, got a {found}")
+    dims = [kernel.target.dim for kernel in kernels]
+    check(len(set(dims)) == 1, f"kernels must share one target, got targets of dimension {dims}")
+    # a position off the lattice would be rounded by the next kernel, which is no involution
+    grids = [kernel.grid for kernel in kernels]
+    check(
+        len(set(grids)) == 1,
+        f"kernels must move on one lattice, or none of them on any, got spacings {grids}",
+    )
+    return kernels
+
+
+def _first_initial(kernels: tuple[AbstractKernel, ...]) -> AbstractDistribution | None:
+    return next((kernel.initial for kernel in kernels if kernel.initial is not None), None)

@@ -1,0 +1,243 @@
+"""Metropolis-Hastings with involutive proposals.
+
+Draw π ~ Y and set (φ', π') = f(φ, π), where f(f(z)) = z. Accept φ' with probability
+
+    min(1, p(φ') Y(π') |det Df(φ, π)| / (p(φ) Y(π))).
+
+Exact for every involution f, whatever a network in it has learned. `Kernel.propose` is the one
+place where this ratio is computed, for sampling and for training alike.
+"""
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Bool, Float, Key
+
+from involutive.auxiliary import ManyNormal, drawn
+from involutive.bijections.couplings import round_to
+from involutive.core.errors import check
+from involutive.involutions.blocks import AbstractInvolution
+from involutive.involutions.lattice import Lattice
+from involutive.targets.target import Target
+
+Vector = Float[Array, " dim"]
+Scalar = Float[Array, ""]
+Flag = Bool[Array, ""]
+
+
+class State(NamedTuple):
+    """What the next step needs. A log density of +inf marks a chain that was stopped."""
+
+    position: Vector
+    log_density: Scalar
+
+    @property
+    def logdensity(self) -> Float[Array, "..."]:
+        """The log density under BlackJAX's name."""
+        return self.log_density
+
+
+class Info(NamedTuple):
+    """What happened in a step; reported, never carried."""
+
+    proposal: Vector
+    log_ratio: Scalar
+    accepted: Flag
+    acceptance_rate: Scalar
+    nonfinite: Flag  # the proposal's density was NaN or +inf, or its position not finite
+    irreversible: Flag  # f did not return: the guard, or the exact range of a lattice
+
+    @property
+    def is_accepted(self) -> Bool[Array, "..."]:
+        """Whether the move was made, under BlackJAX's name."""
+        return self.accepted
+
+
+class Proposal(NamedTuple):
+    """The point f sends (φ, π) to, and the log of the acceptance ratio."""
+
+    state: State
+    auxiliary: Vector
+    log_ratio: Scalar
+    reversible: Flag
+
+
+class _Bits(eqx.Module):
+    """A key as raw bits, which loops may index where they may not index keys."""
+
+    data: Array
+    impl: Any = eqx.field(static=True)
+
+
+class AbstractKernel(eqx.Module):
+    """A Markov kernel that leaves `target` invariant, in BlackJAX's contract."""
+
+    target: eqx.AbstractVar[Target]
+    initial: eqx.AbstractVar[AbstractDistribution | None]
+
+    @property
+    def mover(self) -> "AbstractKernel":
+        """What makes the moves: the kernel itself, or the one it wraps with a record."""
+        return self
+
+    def init(self, position: Any, rng_key: Any = None) -> State:
+        """Return the state at a position, on the lattice if the kernel moves on one.
+
+        `rng_key` is accepted as BlackJAX passes one.
+        """
+        del rng_key
+        position, grid = self.target.flatten(position), self.grid
+        position = position if grid is None else round_to(position, grid)
+        return State(position, evaluate(self.target, position))
+
+    @property
+    def grid(self) -> float | None:
+        """The spacing of the lattice that positions stay on, or None."""
+        return None
+
+    @abc.abstractmethod
+    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        """Make one move: `move(draw(key), state)`."""
+
+    def draw(self, key: Key[Array, ""]) -> Any:
+        """Everything random in a step, drawn apart: many at once cost much less than one by one."""
+        return _Bits(jr.key_data(key), jr.key_impl(key))
+
+    def move(self, noise: Any, state: State) -> tuple[State, Info]:
+        """Make the move that `draw` has drawn the randomness of; nothing in it is random."""
+        return self.step(jr.wrap_key_data(noise.data, impl=noise.impl), state)
+
+
+class Kernel(AbstractKernel):
+    """Metropolis-Hastings with the involution `involution` and the auxiliary law `auxiliary`.
+
+    Args:
+        target: the density to leave invariant.
+        involution: f, on `target.dim + auxiliary.shape[0]` coordinates.
+        auxiliary: the law Y of π, any FlowJAX distribution of one vector.
+        initial: the law X that chains start from when no positions are given.
+        guard: reject a move unless f returns to where it came from within this relative
+            tolerance. None trusts f; a lattice involution is always checked for equality of range.
+    """
+
+    target: Target
+    involution: AbstractInvolution
+    auxiliary: AbstractDistribution
+    initial: AbstractDistribution | None
+    guard: float | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        target: Target,
+        involution: AbstractInvolution,
+        auxiliary: AbstractDistribution,
+        initial: AbstractDistribution | None = None,
+        guard: float | None = None,
+    ):
+        for name, value, kind in (
+            ("target", target, Target),
+            ("involution", involution, AbstractInvolution),
+            ("auxiliary", auxiliary, AbstractDistribution),
+        ):
+            found = type(value).__name__
+            check(isinstance(value, kind), f"{name} must be a {kind.__name__}, got {found}")
+        check(
+            len(auxiliary.shape) == 1 and auxiliary.cond_shape is None,
+            f"auxiliary must be a law of one vector, got shape {auxiliary.shape}",
+        )
+        check(
+            involution.size == target.dim + auxiliary.shape[0],
+            f"involution must act on state and auxiliary together, {target.dim} + "
+            f"{auxiliary.shape[0]} coordinates, got {involution.size}",
+        )
+        check(guard is None or guard > 0, f"guard must be a positive tolerance, got {guard}")
+        self.target, self.involution, self.auxiliary = target, involution, auxiliary
+        self.initial, self.guard = initial, guard
+
+    @property
+    def grid(self) -> float | None:
+        return self.involution.grid if isinstance(self.involution, Lattice) else None
+
+    def propose(
+        self, state: State, auxiliary: Vector, log_auxiliary: Scalar | None = None
+    ) -> Proposal:
+        """Apply f to (φ, π) and return where it leads with the log acceptance ratio.
+
+        `log_auxiliary` is log Y(π) where it is known already.
+        """
+        dim = self.target.dim
+        z = jnp.concatenate([state.position, auxiliary])
+        moved, log_det = self.involution(z)
+        position, returned = moved[:dim], moved[dim:]
+        log_density = evaluate(self.target, position)
+        gained = self._log_gain(returned, auxiliary, log_auxiliary)
+        log_ratio = log_density - state.log_density + gained + log_det
+        finite = jnp.all(jnp.isfinite(moved)) & ~jnp.isnan(log_ratio)
+        reversible = self._returns(z, moved) & (log_det > -jnp.inf)
+        log_ratio = jnp.where(finite & reversible, log_ratio, -jnp.inf)
+        return Proposal(State(position, log_density), returned, log_ratio, reversible)
+
+    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        """Draw a fresh π, propose, and accept with probability `min(1, ratio)`."""
+        return self.move(self.draw(key), state)
+
+    def draw(self, key: Key[Array, ""]) -> tuple[Vector, Scalar | None, Scalar]:
+        """Draw π, with its log density if that is worked out apart, and -log u for a uniform u."""
+        key_auxiliary, key_accept = jr.split(key)
+        auxiliary = drawn(self.auxiliary, key_auxiliary)
+        if isinstance(self.involution, Lattice):
+            auxiliary = self.involution.snap(auxiliary)
+        level = jr.exponential(key_accept, dtype=auxiliary.dtype)
+        one_sum = isinstance(self.auxiliary, ManyNormal)
+        return auxiliary, None if one_sum else self.auxiliary.log_prob(auxiliary), level
+
+    def move(self, noise: tuple[Vector, Scalar | None, Scalar], state: State) -> tuple[State, Info]:
+        auxiliary, log_auxiliary, level = noise
+        return settle(level, state, self.propose(state, auxiliary, log_auxiliary))
+
+    def _log_gain(self, new: Vector, old: Vector, log_old: Scalar | None) -> Scalar:
+        """`log Y(new) - log Y(old)`."""
+        law = self.auxiliary
+        if isinstance(law, ManyNormal):
+            return law.log_gain(new, old)
+        return law.log_prob(new) - (law.log_prob(old) if log_old is None else log_old)
+
+    def _returns(self, z: Vector, moved: Vector) -> Flag:
+        """Whether f(f(z)) = z within the guard's tolerance."""
+        if self.guard is None:
+            return jnp.array(True)
+        back, _ = self.involution(moved)
+        return jnp.all(jnp.abs(back - z) <= self.guard * (1 + jnp.abs(z)))
+
+
+def evaluate(target: Target, position: Vector) -> Scalar:
+    """The target's log density at one position, in the position's precision."""
+    return jnp.asarray(target.log_density(position), position.dtype)
+
+
+def decide(key: Key[Array, ""], state: State, proposal: Proposal) -> tuple[State, Info]:
+    """Accept a proposal with probability `min(1, exp(log_ratio))`."""
+    return settle(jr.exponential(key, dtype=proposal.log_ratio.dtype), state, proposal)
+
+
+def settle(level: Scalar, state: State, proposal: Proposal) -> tuple[State, Info]:
+    """Accept a proposal if its log ratio is above `-level`, an exponential variate.
+
+    That is -log u for u in (0, 1], so no ratio of zero is ever accepted. A proposal of density
+    +inf stops the chain: it stays where it is, marked by `log_density=+inf`.
+    """
+    new, log_ratio = proposal.state, proposal.log_ratio
+    inside = jnp.all(jnp.isfinite(new.position))
+    explodes = (new.log_density == jnp.inf) & inside
+    accepted = (-level < log_ratio) & ~explodes
+    position = jnp.where(accepted, new.position, state.position)
+    log_density = jnp.where(accepted, new.log_density, state.log_density)
+    log_density = jnp.where(explodes, jnp.inf, log_density)
+    nonfinite = jnp.isnan(new.log_density) | explodes | ~inside
+    rate = jnp.where(explodes, 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
+    info = Info(new.position, log_ratio, accepted, rate, nonfinite, ~proposal.reversible)
+    return State(position, log_density), info

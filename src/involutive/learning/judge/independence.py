@@ -1,0 +1,78 @@
+"""How good an independence proposal is, judged on draws before any chain is run with it."""
+
+import jax
+import jax.random as jr
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Key
+
+from involutive._xla.compilation import jit_once, on_device
+from involutive.kernel.kernel import Kernel
+from involutive.training.likelihood import log_weight, proposal_law
+
+ROWS = 2000  # draws weighed at once, so that one compilation serves any number of them
+
+
+def chain_figures(
+    at_x: np.ndarray, log_chance_x: np.ndarray, at_y: np.ndarray, log_chance_y: np.ndarray
+) -> dict[str, float]:
+    """Acceptance and effective draws per draw of proposals from a law q that ignores the state.
+
+    `at_x` is `log w = log p - log q` at points x that stand for p with the chances given (up to a
+    constant), `at_y` at points y that stand for q. At x the chain stays with probability
+    `r(x) = 1 - E_y min(1, w(y)/w(x))`, so that `1/E_p[(1 + r)/(1 - r)]` estimates the effective
+    draws per draw. It sees the rare sticky states that an average acceptance hides.
+    """
+    at_x, chance_x = _standing(at_x, log_chance_x)
+    at_y, chance_y = _standing(np.where(np.isnan(at_y), -np.inf, at_y), log_chance_y)
+    if not at_x.size or not at_y.size:
+        return {"acceptance": 0.0, "ess": 0.0}
+    order = np.argsort(at_y)
+    at_y, chance_y = at_y[order], chance_y[order]
+    # E_y min(1, w(y)/w(x)): a draw above w(x) counts by its chance, one below by its ratio too
+    above = np.searchsorted(at_y, at_x)
+    higher = 1 - np.concatenate([[0.0], np.cumsum(chance_y)])[above]
+    with np.errstate(divide="ignore"):
+        parts = np.concatenate([[-np.inf], at_y + np.log(chance_y)])
+    sums = np.logaddexp.accumulate(parts)[above]
+    with np.errstate(over="ignore", invalid="ignore"):
+        leave = higher + np.exp(np.minimum(sums - at_x, 50.0))
+    leave = np.clip(np.nan_to_num(leave), 1e-6, 1.0)
+    ess = 1.0 / np.sum(chance_x * (2.0 - leave) / leave)
+    return {"acceptance": float(np.sum(chance_x * leave)), "ess": float(ess)}
+
+
+def _standing(at: np.ndarray, log_chance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What stands for a law: the weights of the points with a chance, and the chances, in all 1."""
+    top = np.max(log_chance, initial=-np.inf)
+    kept = log_chance > top - 100.0 if np.isfinite(top) else np.zeros(len(at), bool)
+    kept &= ~np.isnan(at) & (at < np.inf)
+    chance = np.exp(log_chance[kept] - top)
+    return at[kept], chance / max(chance.sum(), 1e-300)
+
+
+@jit_once
+def log_weights_at(kernel: Kernel, points: Array) -> Array:
+    return jax.vmap(lambda x: log_weight(kernel, x))(points)
+
+
+@jit_once
+def many_draws(law: AbstractDistribution, key: Array) -> Array:
+    return jax.vmap(law.sample)(jr.split(key, ROWS))
+
+
+def weights_at(kernel: Kernel, points: np.ndarray) -> np.ndarray:
+    """`log p - log q` of a kernel's proposal at every row."""
+    count = len(points)
+    padded = points[np.resize(np.arange(count), -(-count // ROWS) * ROWS)]
+    blocks = padded.reshape(-1, ROWS, points.shape[1])
+    parts = [log_weights_at(kernel, on_device(block)) for block in blocks]
+    return np.concatenate([np.asarray(part, np.float64) for part in parts])[:count]
+
+
+def independence_figures(kernel: Kernel, held: Array, key: Key[Array, ""]) -> dict[str, float]:
+    """`chain_figures` of a kernel's proposal, on at most `ROWS` draws of the target."""
+    at_x = weights_at(kernel, np.asarray(held)[:ROWS])
+    at_y = weights_at(kernel, np.asarray(many_draws(proposal_law(kernel), key)))
+    at_x = at_x[np.isfinite(at_x)]
+    return chain_figures(at_x, np.zeros(len(at_x)), at_y, np.zeros(len(at_y)))

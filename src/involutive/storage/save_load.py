@@ -1,0 +1,126 @@
+"""Saved proposals: a kernel as data, for use with a target given anew.
+
+A file holds the description of the kernel's modules, their arrays and a fingerprint of the target
+it was made for: its log density at fixed points. It never holds the target itself, nor code.
+"""
+
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+import involutive.storage.known  # noqa: F401  registers what files may name
+from involutive._version import __version__
+from involutive.core.errors import InputError, check
+from involutive.core.text import first_line
+from involutive.kernel.kernel import AbstractKernel
+from involutive.storage.codec import Decoder, Encoder
+from involutive.storage.format import PathLike, as_path, read_tensors, write_tensors
+from involutive.targets.fingerprint import difference, fingerprint
+from involutive.targets.target import Target
+
+
+def save(path: PathLike, kernel: AbstractKernel) -> None:
+    """Save a kernel, apart from its target, as data.
+
+    Args:
+        path: the file to write; what it held before is kept as `path.bak`.
+        kernel: any kernel of registered classes; `register` adds your own.
+    """
+    check(isinstance(kernel, AbstractKernel), f"save takes a kernel, got {type(kernel).__name__}")
+    encode = Encoder()
+    tree = encode(kernel)
+    header = {
+        "kind": "kernel",
+        "involutive": __version__,
+        "tree": tree,
+        "dim": kernel.target.dim,
+        "dtype": str(jnp.result_type(float)),
+        "target": kernel.target.name,
+        "fingerprint": _one_fingerprint(encode.targets),
+    }
+    write_tensors(path, encode.arrays, header)
+
+
+def load(path: PathLike, target: Target) -> AbstractKernel:
+    """Load a kernel saved by `save`, for the target given.
+
+    Loading runs no code from the file and imports nothing it names. A kernel loaded with another
+    target than it was learned for is still exact, but may move badly: a warning says so.
+
+    Args:
+        path: the file.
+        target: the density to sample.
+    """
+    if not isinstance(target, Target):
+        raise InputError(f"load needs the target to sample, got {type(target).__name__}")
+    file = as_path(path)
+    arrays, header = read_tensors(file)
+    check_kind(file, header, "kernel")
+    check(
+        header.get("dim") == target.dim,
+        f"{file} was saved for a target of dimension {header.get('dim')}, got {target.dim} "
+        f"({target.name}); load it with the target it was learned for",
+    )
+    try:
+        kernel = Decoder(arrays, target)(header.get("tree"))
+        check(isinstance(kernel, AbstractKernel), "it describes no kernel")
+        _trace(kernel)
+    except Exception as error:  # whatever a strange description breaks
+        line = first_line(error)
+        raise InputError(f"{file} does not describe a kernel that works: {line}") from error
+    _warn_precision(file, header)
+    _warn_target(file, header, target)
+    return kernel
+
+
+def check_kind(path: Any, header: dict[str, Any], kind: str) -> None:
+    """Refuse a file that holds something else."""
+    found = str(header.get("kind"))[:40]
+    check(found == kind, f"{path} must hold a {kind}, got a file of kind {found}")
+
+
+def describe(module: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    """A module as JSON and arrays, unregistered objects by type: to tell two of them apart."""
+    encode = Encoder(strict=False)
+    return encode(module), encode.arrays
+
+
+def _one_fingerprint(targets: list[Target]) -> list[float]:
+    different = {id(target): target for target in targets}
+    prints = [fingerprint(target) for target in different.values()]
+    for other in prints[1:]:
+        found = difference(prints[0], other)
+        check(
+            found is None,
+            f"a kernel must hold one density to be saved, got two ({found}); save its parts apart",
+        )
+    return prints[0]
+
+
+def _trace(kernel: AbstractKernel) -> None:
+    """Trace one step, without running it, to see that the parts fit together."""
+    position = jax.ShapeDtypeStruct((kernel.target.dim,), jnp.result_type(float))
+    jax.eval_shape(lambda x: kernel.step(jr.key(0), kernel.init(x)), position)
+
+
+def _warn_precision(path: Any, header: dict[str, Any]) -> None:
+    if header.get("dtype") == "float64" and jnp.result_type(float) == jnp.float32:
+        warnings.warn(
+            f"{path} was saved in float64 and is used in float32; "
+            "jax.config.update('jax_enable_x64', True) keeps its precision",
+            stacklevel=3,
+        )
+
+
+def _warn_target(path: Any, header: dict[str, Any], target: Target) -> None:
+    found = difference(header.get("fingerprint"), fingerprint(target))
+    if found is not None:
+        warnings.warn(
+            f"{path} was saved for another density ({header.get('target')}) than {target.name}: "
+            f"{found}; draws stay exact, but the proposal may fit badly",
+            stacklevel=3,
+        )

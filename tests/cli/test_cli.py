@@ -1,0 +1,322 @@
+"""The command: what it reads, writes and prints, and how it refuses."""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from flowjax.distributions import Normal
+
+import involutive as inv
+from involutive import cli
+from involutive.cli import machine
+from involutive.cli.demo import Size, run_demo
+from involutive.cli.source import read_target
+from involutive.cli.speech import Speech
+from involutive.learning.outcome import Learned, Outcome
+
+pytestmark = pytest.mark.usefixtures("as_users_run")
+
+POSTERIOR = """
+import jax.numpy as jnp
+import involutive as inv
+
+DIM = 2
+
+def density(x):
+    return -0.5 * jnp.sum(x**2)
+
+target = inv.Target(density, dim=2, name="plain")
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    """Keep the tests' compilation cache, and work in an empty folder."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "set")
+    monkeypatch.chdir(tmp_path)
+    Path("posterior.py").write_text(POSTERIOR)
+
+
+def learned(target):
+    """What `learn` returns, without learning."""
+    kernel = inv.Mixture([inv.random_walk(target, 1.5), inv.hmc(target, 0.6, 3)], [0.1, 0.9])
+    history = [{"stage": "log-variance", "step": float(i), "held_out": 1 / (i + 1)} for i in (0, 1)]
+    outcome = Outcome(0.9, 0.8, 1.001, 2, 12_345, 3.2, True, "", history)
+    law = Normal(jnp.zeros(target.dim), jnp.ones(target.dim))
+    return Learned(target=target, initial=law, kernel=kernel, warmup=5, outcome=outcome)
+
+
+@pytest.fixture
+def quick_learn(monkeypatch):
+    def learn(target, *, key, budget=None, progress=None):
+        return learned(target)
+
+    monkeypatch.setattr("involutive.learning.learn.learn", learn)
+    monkeypatch.setattr("involutive.cli.demo.learn", learn)
+
+
+def last_json(capsys):
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1, out  # one object, one line, nothing else
+    return json.loads(out)
+
+
+def refused(capsys, *arguments):
+    """Run, expect exit code 2 and one line on standard error; return the line."""
+    assert cli.run(list(arguments)) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1, said
+    return said.err
+
+
+# ── The way through ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.deep
+def test_learn_sample_report(quick_learn, capsys):
+    assert cli.run(["learn", "posterior.py:target", "-o", "p.inv", "--json"]) == 0
+    found = last_json(capsys)
+    assert found["proposal"] == "p.inv" and found["converged"] and found["ess_per_draw"] == 0.8
+
+    size = ["--chains", "8", "--samples", "250", "--seed", "3"]
+    assert cli.run(["sample", "posterior.py:target", "p.inv", "-o", "d.nc", *size, "--json"]) == 0
+    found = last_json(capsys)
+    assert found["samples"] == 250 and not found["interrupted"]
+    assert set(found["quantities"]) >= {"x[0]", "x[1]", "|x|²"}
+    assert abs(found["quantities"]["x[0]"]["mean"]) < 0.3
+
+    assert cli.run(["report", "d.nc"]) == 0
+    said = capsys.readouterr().out
+    assert "wrote d.html" in said and found["verdict"] in said
+    page = Path("d.html").read_text()
+    assert found["verdict"] in page
+    assert "What the proposal does" in page and "Learning" in page  # kept in the file of draws
+
+
+@pytest.fixture
+def read_once(monkeypatch):
+    """One target for all commands of a test, so that they share what is compiled."""
+    monkeypatch.setattr("involutive.cli.sampling.read_target", cache(read_target))
+
+
+@pytest.mark.deep
+@pytest.mark.usefixtures("read_once")
+def test_the_seed_decides_the_draws(quick_learn):
+    inv.save("p.inv", learned(read_target("posterior.py:target")))
+    from involutive.interop.arviz import read_draws
+
+    runs = []
+    for name, seed in (("a.nc", "3"), ("b.nc", "3"), ("c.nc", "4")):
+        size = ["--chains", "4", "--samples", "20", "--seed", seed, "--quiet"]
+        assert cli.run(["sample", "posterior.py:target", "p.inv", "-o", name, *size]) == 0
+        runs.append(read_draws(name).positions)
+    np.testing.assert_array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0], runs[2])
+
+
+@pytest.mark.usefixtures("read_once")
+def test_resume_continues_a_run(capsys):
+    inv.save("p.inv", learned(read_target("posterior.py:target")))
+    common = ["sample", "posterior.py:target", "p.inv", "-o", "d.nc", "--chains", "4", "--resume"]
+    assert cli.run([*common, "--samples", "30", "-q"]) == 0
+    assert Path("d.nc.checkpoint").is_dir()
+    assert cli.run([*common, "--samples", "60", "-q"]) == 0
+    assert cli.run(["sample", "posterior.py:target", "p.inv", "-o", "e.nc", "--chains", "4",
+                    "--samples", "60", "-q"]) == 0  # fmt: skip
+    from involutive.interop.arviz import read_draws
+
+    one, other = read_draws("d.nc"), read_draws("e.nc")
+    np.testing.assert_array_equal(one.positions, other.positions)
+    assert capsys.readouterr().out == ""
+
+
+def test_demo_writes_report_and_picture(quick_learn, capsys, tmp_path):
+    found = run_demo(0, tmp_path, Speech(), Size(chains=8, samples=200))
+    said = capsys.readouterr().out
+    assert "modes a chain visits" in said and "wrote" in said
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    assert (tmp_path / "demo.png").read_bytes()[:4] == b"\x89PNG"
+    assert found["samplers"]["HMC"]["modes a chain visits"] == 1.0
+
+
+def test_experiments_are_listed(capsys):
+    assert cli.run(["experiment", "--list"]) == 0
+    assert "universality" in capsys.readouterr().out
+    assert cli.run(["experiment", "--list", "--json"]) == 0
+    assert "proposals" in last_json(capsys)["experiments"]
+
+
+def test_bench_passes_names_on(monkeypatch, capsys):
+    calls = []
+
+    def run(quick, out, targets, peers, seed, progress, seconds):
+        calls.append((quick, targets, peers, seed))
+        from involutive.bench import Bench
+
+        return Bench({}, [], Path(out))
+
+    monkeypatch.setattr("involutive.bench.run", run)
+    monkeypatch.setattr("involutive.bench.Bench.markdown", "a table")
+    assert cli.run(["bench", "--quick", "--targets", "mog6, ring5", "--seed", "2", "--json"]) == 0
+    assert calls == [(True, ["mog6", "ring5"], None, 2)]
+    assert last_json(capsys)["rows"] == []
+
+
+@pytest.mark.parametrize("command", ["demo", "learn", "sample", "report", "experiment", "bench"])
+def test_help_teaches_by_example(command, capsys):
+    assert cli.run([command, "--help"]) == 0
+    page = capsys.readouterr().out
+    examples = [line for line in page.splitlines() if f"• involutive {command}" in line]
+    assert len(examples) >= 2, page
+    said = " ".join(page.split())
+    assert f"involutive {command}" in said.split("Options")[0].replace("Usage: involutive", "")
+    for option in ("--quiet", "--json", "--seed"):
+        assert option in said
+
+
+# ── What NAME may be ────────────────────────────────────────────────────────────────────────────
+
+
+def test_name_may_be_a_target_or_a_density_with_dim():
+    assert read_target("posterior.py:target").name == "plain"
+    found = read_target("posterior.py:density")
+    assert found.dim == 2 and float(found.log_density(jnp.ones(2))) == -1.0
+
+
+@pytest.mark.usefixtures("foreign_keys")
+def test_name_may_be_a_numpyro_model():
+    Path("model.py").write_text(
+        "import numpyro, numpyro.distributions as dist\n"
+        "def model(n=2):\n"
+        "    numpyro.sample('scale', dist.HalfNormal(1.0).expand([n]))\n"
+    )
+    found = read_target("model.py:model")
+    assert found.dim == 2
+    assert list(found.constrain(jnp.zeros(2))) == ["scale"]
+
+
+@pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
+def test_name_may_be_a_pymc_model():
+    Path("model.py").write_text(
+        "import pymc as pm\nwith pm.Model() as model:\n    pm.Normal('mu', 0.0, 1.0, shape=3)\n"
+    )
+    assert read_target("model.py:model").dim == 3
+
+
+# ── Refusals: exit code 2, one line ─────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["learn", "nowhere.py:target"], "there is no file nowhere.py"),
+        (["learn", "posterior.py"], "must be given as FILE.py:NAME, got 'posterior.py'"),
+        (["learn", "posterior.py:tarqet"], "must define tarqet, but it defines density, target"),
+        (["learn", "posterior.py:number"], "number must be a Target, a log density with DIM"),
+        (["learn", "posterior.py:target", "-o", "no/p.inv"], "folder that exists"),
+        (["learn", "posterior.py:target", "--seconds", "-1"], "seconds"),
+        (["learn", "posterior.py:target", "--coordinator", "a:1"], "with --distributed only"),
+        (["learn", "posterior.py:target", "--distributed", "--process-id", "0"], "together"),
+        (["sample", "posterior.py:target", "none.inv"], "there is no file none.inv"),
+        (["sample", "posterior.py:target", "posterior.py"], "posterior.py"),
+        (["sample", "posterior.py:target"], "Missing argument 'proposal'"),
+        (["sample", "posterior.py:target", "p.inv", "--chains", "many"], "--chains"),
+        (["report", "none.nc"], "there is no file none.nc"),
+        (["report", "posterior.py"], "must be a NetCDF file"),
+        (["experiment", "nonsense"], "must be one of proposals"),
+        (["experiment"], "got none"),
+        (["demo", "--seed", "-1"], "--seed"),
+        (["demo", "--out", "no/where"], "folder that exists"),
+        (["nonsense"], "No such command 'nonsense'"),
+        (["bench", "--peers", "nonsense", "--quick"], "nonsense"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, words, capsys):
+    assert words in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize(("option", "value"), [("--chains", "0"), ("--samples", "0")])
+def test_sizes_are_checked(option, value, capsys):
+    inv.save("p.inv", learned(read_target("posterior.py:target")))
+    line = refused(capsys, "sample", "posterior.py:target", "p.inv", option, value)
+    assert "must be at least 1, got 0" in line
+
+
+def test_an_error_in_the_file_names_its_line(capsys):
+    Path("broken.py").write_text("x = 1\ny = undefined\n")
+    line = refused(capsys, "learn", "broken.py:x")
+    assert "broken.py must run without error, but line 2 raised NameError" in line
+
+
+def test_a_density_without_dim_is_told_what_is_missing(capsys):
+    Path("density.py").write_text("def density(x):\n    return -(x**2).sum()\n")
+    assert "set DIM" in refused(capsys, "learn", "density.py:density")
+
+
+def test_ctrl_c_is_one_line(monkeypatch, capsys):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("involutive.learning.learn.learn", stop)
+    assert cli.run(["learn", "posterior.py:target"]) == 130
+    assert capsys.readouterr().err.strip() == "involutive: interrupted"
+
+
+def test_a_bug_of_ours_is_not_hidden(monkeypatch):
+    def fail(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("involutive.learning.learn.learn", fail)
+    with pytest.raises(ZeroDivisionError):
+        cli.run(["learn", "posterior.py:target"])
+
+
+# ── As installed ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_as_a_process_the_same(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "involutive.cli.main", "learn", "nowhere.py:x", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "JAX_PLATFORMS": "cpu"},
+    )
+    assert done.returncode == 2 and done.stdout == "", done
+    assert done.stderr.startswith("involutive: FILE must exist") and "Traceback" not in done.stderr
+
+
+def test_completion_offers_the_commands(monkeypatch, capsys):
+    monkeypatch.setenv("_INVOLUTIVE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "involutive ")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    with pytest.raises(SystemExit):
+        cli.main([])
+    assert "experiment" in capsys.readouterr().out
+
+
+def test_the_cache_is_the_users(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert machine.cache_folder() == tmp_path / "involutive"
+
+
+def test_a_learned_kernel_survives_saving(getkey):
+    kernel = learned(inv.targets.gaussian(2))
+    inv.save("k.inv", kernel)
+    found = inv.load("k.inv", kernel.target)
+    assert isinstance(found, Learned) and found.warmup == 5
+    assert vars(found.outcome) == vars(kernel.outcome)
+    state, key = kernel.init(jnp.ones(2)), getkey()
+    same = jr.clone(key)
+    assert (
+        found.step(key, state)[0].position.tolist() == kernel.step(same, state)[0].position.tolist()
+    )
+    draws = inv.sample(found, key=0, num_chains=2, num_samples=10)
+    assert draws.provenance["num_warmup"] == 5

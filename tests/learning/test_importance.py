@@ -1,0 +1,177 @@
+"""Mixtures fitted to weighted draws: EM, what the weights say of a proposal, and what it missed."""
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import involutive as inv
+from involutive._xla.batched import Rows
+from involutive.learning.fit.em import (
+    Components,
+    components_of,
+    fit_mixture,
+    improved,
+    joined,
+    merged,
+)
+from involutive.learning.fit.importance import Fitted, Space, normal_components, refine
+from involutive.learning.fit.responsibilities import Products, Whitened, shares
+from involutive.learning.judge.independence import chain_figures
+
+CENTRES = np.array([[-8.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
+MIXTURE = Components(np.log([0.2, 0.3, 0.5]), CENTRES, np.tile(np.eye(2), (3, 1, 1)))
+
+
+def space_of(target):
+    rows = Rows(target.log_density, target.dim, 512)
+    far = 3 * np.random.default_rng(0).normal(size=(500, target.dim))
+    return Space.around(rows, np.zeros(target.dim), np.eye(target.dim), far)
+
+
+def test_a_mixture_is_its_law():
+    points = MIXTURE.draws(200, np.random.default_rng(0))
+    law = MIXTURE.law()
+    expected = [float(law.log_prob(jnp.asarray(x))) for x in points[:20]]
+    np.testing.assert_allclose(MIXTURE.log_density(points)[:20], expected, rtol=1e-4)
+    again = components_of(law)
+    for part, same in zip(MIXTURE, again, strict=True):
+        np.testing.assert_allclose(part, same, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dim", [1, 3, 12])
+def test_both_forms_share_points_out_alike(dim):
+    rng = np.random.default_rng(dim)
+    roots = 0.3 * rng.normal(size=(5, dim, dim)) + np.eye(dim)
+    mixture = Components(
+        np.log(rng.dirichlet(np.ones(5))), 2 * rng.normal(size=(5, dim)), roots @ roots.mT
+    )
+    points = mixture.draws(300, rng)
+    found = []
+    for form in (Products(*mixture), Whitened(*mixture)):
+        terms = form.terms(points)
+        share, level = shares(form.log_densities(terms))
+        found.append((share, level, *form.moments(share.astype(np.float64), terms)))
+    for part, same in zip(*found, strict=True):
+        np.testing.assert_allclose(part, same, rtol=1e-3, atol=1e-3 * np.abs(same).max())
+
+
+def test_products_know_a_narrow_component_far_out():
+    """One of width 3e-4 at a distance of 30: a quadratic form of 1e10 is a difference of terms."""
+    mixture = Components(np.zeros(1), np.full((1, 2), 30.0), 1e-7 * np.eye(2)[None])
+    points = mixture.means + 3e-4 * np.array([[0.0, 0.0], [1.0, 0.0], [-1.0, 2.0]])
+    level = shares(Products(*mixture).log_densities(Products(*mixture).terms(points)))[1]
+    np.testing.assert_allclose(level - level[0], [0.0, -0.45, -2.25], atol=1e-3)
+
+
+def test_draws_of_a_mixture_have_its_moments():
+    points = MIXTURE.draws(40_000, np.random.default_rng(0))
+    nearest = np.argmin(np.linalg.norm(points[:, None] - CENTRES, axis=2), axis=1)
+    np.testing.assert_allclose(np.bincount(nearest) / len(points), [0.2, 0.3, 0.5], atol=0.01)
+    for k, centre in enumerate(CENTRES):
+        np.testing.assert_allclose(points[nearest == k].mean(axis=0), centre, atol=0.05)
+        np.testing.assert_allclose(np.cov(points[nearest == k].T), np.eye(2), atol=0.06)
+
+
+def test_light_components_between_modes_do_not_link_them():
+    between = np.linspace(-4.0, 4.0, 3)[:, None] * np.array([[1.0, 0.0]])
+    means = np.concatenate([CENTRES, between, [[0.0, -40.0]]])
+    weights = np.array([0.2, 0.3, 0.485, 0.004, 0.003, 0.003, 0.005])
+    bridged = Components(np.log(weights), means, np.tile(np.eye(2), (7, 1, 1)))
+    assert len(merged(bridged).means) == 3  # two modes and what lies between are one
+    apart = merged(bridged, light=0.02)
+    assert len(apart.means) in (4, 5)  # one in the middle may be near none; the far one stays
+    assert np.linalg.norm(apart.means - [0.0, -40.0], axis=1).min() < 1e-6
+    np.testing.assert_allclose(np.exp(apart.log_weights).sum(), 1.0)
+
+
+def test_weights_count_as_copies():
+    rng = np.random.default_rng(0)
+    points, counts = MIXTURE.draws(600, rng), rng.integers(1, 4, 600)
+    start = fit_mixture(points, 3, jr.key(0), iterations=1)
+    weighted = improved(start, points, counts.astype(float), 5)
+    copied = improved(start, np.repeat(points, counts, axis=0), None, 5)
+    np.testing.assert_allclose(weighted.means, copied.means, atol=0.01)
+
+
+def test_a_component_with_few_points_stays_nearly_as_it_was():
+    rng = np.random.default_rng(0)
+    points = np.concatenate([CENTRES[:2][rng.integers(0, 2, 400)], CENTRES[2:].repeat(3, 0)])
+    points = points + rng.normal(size=points.shape)
+    held, free = (improved(MIXTURE, points, None, 6, prior=prior) for prior in (20.0, 1e-3))
+    assert np.abs(held.means[2] - CENTRES[2]).max() < 0.2
+    assert np.abs(held.covariances[2] - np.eye(2)).max() < 0.3
+    assert np.linalg.eigvalsh(free.covariances[2])[0] < 0.5  # three points alone
+    np.testing.assert_allclose(held.means[:2], CENTRES[:2], atol=0.2)
+
+
+def test_overlapping_components_become_one_with_their_moments():
+    twice = joined([MIXTURE, MIXTURE._replace(means=CENTRES + 0.5)], (0.5, 0.5))
+    few = merged(twice)
+    assert len(few.means) == 3
+    order = np.argsort(few.log_weights)
+    np.testing.assert_allclose(np.exp(few.log_weights[order]), [0.2, 0.3, 0.5])
+    np.testing.assert_allclose(few.means[order], CENTRES + 0.25)
+    np.testing.assert_allclose(few.covariances[0], np.eye(2) + 0.0625)
+
+
+def test_figures_of_a_perfect_and_of_a_poor_proposal():
+    same = np.zeros(100)
+    perfect = chain_figures(same, same, same, same)
+    assert perfect == pytest.approx({"acceptance": 1.0, "ess": 1.0})
+    rng = np.random.default_rng(0)
+    at_x, at_y, equal = rng.normal(size=4000) + 1, rng.normal(size=4000), np.zeros(4000)
+    poor = chain_figures(at_x, equal, at_y, equal)
+    assert poor["ess"] < poor["acceptance"] < 0.7
+
+
+def test_weighted_draws_judge_a_proposal_as_exact_draws_do():
+    target = inv.targets.mixture(CENTRES.tolist(), [0.2, 0.3, 0.5], 1.0)
+    space, rng = space_of(target), np.random.default_rng(1)
+    wrong = MIXTURE._replace(log_weights=np.log([0.4, 0.3, 0.3]))
+    judged = space.judged(wrong, space.cloud(wrong, 20_000, rng))
+    exact = np.asarray(target.sample(jr.key(0), 20_000), np.float64)
+    law = space.covered(wrong)
+    own = law.draws(20_000, rng)
+    at_x, at_y = (space.log_p(x) - law.log_density(x) for x in (exact, own))
+    expected = chain_figures(at_x, np.zeros(20_000), at_y, np.zeros(20_000))
+    assert judged.ess == pytest.approx(expected["ess"], abs=0.02)
+    assert judged.acceptance == pytest.approx(expected["acceptance"], abs=0.02)
+
+
+def test_points_with_wrong_weights_lead_to_the_right_ones():
+    target = inv.targets.mixture(CENTRES.tolist(), [0.2, 0.3, 0.5], 1.0)
+    rng = np.random.default_rng(0)
+    found = np.repeat(CENTRES, (20, 300, 80), axis=0) + 0.8 * rng.normal(size=(400, 2))
+    chosen = []
+    fitted = refine(
+        space_of(target), found, jr.key(0), counts=(8,), draws=8192, good_enough=0.95,
+        chosen=lambda count, ess: chosen.append(count),
+    )  # fmt: skip
+    assert chosen == [3] and fitted.ess > 0.9
+    order = np.argsort(fitted.mixture.log_weights)
+    np.testing.assert_allclose(
+        np.exp(fitted.mixture.log_weights[order]), [0.2, 0.3, 0.5], atol=0.02
+    )
+
+
+def test_a_mode_that_was_found_and_left_out_is_noticed():
+    target = inv.targets.mixture(CENTRES.tolist(), [0.2, 0.3, 0.5], 1.0)
+    space, rng = space_of(target), np.random.default_rng(0)
+    found = MIXTURE.draws(400, rng)
+    two = joined([Components(*(part[:2] for part in MIXTURE))], (2.0,))
+    for mixture, missed in ((MIXTURE, False), (two, True)):
+        cloud = space.cloud(mixture, 4000, rng)
+        cloud = cloud._replace(log_p=np.where(cloud.points[:, 1] > 4, -np.inf, cloud.log_p))
+        seen = cloud if missed else space.cloud(mixture, 4000, rng)
+        share = space.missed(Fitted(mixture, seen, 1.0, 1.0), found)
+        assert (share > 0.2) if missed else (share < 0.005)
+
+
+def test_a_density_that_vanishes_where_it_was_drawn_is_no_crash():
+    nowhere = space_of(inv.Target(lambda x: jnp.where(x[0] > 1e6, 0.0, -jnp.inf), 2))
+    found = np.random.default_rng(0).normal(size=(200, 2))
+    fitted = refine(nowhere, found, jr.key(0), counts=(2,), draws=2048, good_enough=0.9)
+    assert fitted.ess == 0.0
+    assert len(fitted.cloud.picked(10, np.random.default_rng(0))) == 10
+    assert len(normal_components(3, 2).means) == 3
