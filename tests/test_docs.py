@@ -8,9 +8,9 @@ from pathlib import Path
 
 import jax
 import pytest
+from test_cli import learned
 
 import involutive as inv
-from test_cli import learned
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]

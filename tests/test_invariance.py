@@ -25,7 +25,7 @@ from jaxtyping import Array, Key
 import involutive as inv
 from involutive.bijections.couplings import mlp
 from involutive.kernel.classical import a_nice_network
-from involutive.kernel.kernel import AbstractKernel, Kernel, State, decide
+from involutive.kernel.kernel import AbstractKernel, Kernel, Proposal, State, settle
 from zoo import additive, bent, spline
 
 CHAINS, STEPS, BLOCK = 100_000, 12, 1000
@@ -256,6 +256,11 @@ def test_leaves_its_target_invariant_and_moves(make):
 
 
 # ── planted bugs ────────────────────────────────────────────────────────────────────────────────
+
+
+def decide(key: Key[Array, ""], state: State, proposal: Proposal) -> tuple[State, Any]:
+    """Accept a proposal with probability `min(1, exp(log_ratio))`."""
+    return settle(jr.exponential(key, dtype=proposal.log_ratio.dtype), state, proposal)
 
 
 def ratio_bug(change: Callable[..., Array]) -> Step:

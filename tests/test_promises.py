@@ -5,13 +5,13 @@ import jax
 import jax.random as jr
 import numpy as np
 import pytest
-from flowjax.distributions import StandardNormal
-
-import involutive as inv
 import test_chains
 import test_involutions
 import test_kernel
 import test_learn
+from flowjax.distributions import StandardNormal
+
+import involutive as inv
 from involutive import cli
 from test_laws import apply, examine, relative
 from zoo import ALL, INVOLUTIONS, LATTICE

@@ -4,7 +4,7 @@ FlowJAX's `AbstractDistribution` is the interface: `sample(key)` and `log_prob(v
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -29,6 +29,32 @@ def standard_normal(dim: int) -> StandardNormal:
 def drawn(law: AbstractDistribution, key: Key[Array, ""]) -> Float[Array, " dim"]:
     """A draw of a law of one vector; of the standard normal by the faster way."""
     return normal(key, law.shape[0]) if isinstance(law, StandardNormal) else law.sample(key)
+
+
+@runtime_checkable
+class OffersLogGain(Protocol):
+    """A distribution that has `log Y(new) - log Y(old)` for less than two densities."""
+
+    def log_gain(self, new: Float[Array, " dim"], old: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Return `log Y(new) - log Y(old)`."""
+        ...
+
+
+def noted_log_prob(law: AbstractDistribution, v: Float[Array, " dim"]) -> Float[Array, ""] | None:
+    """`log Y(v)` to pass to `log_gain` later, or None if the distribution needs none for it."""
+    return None if isinstance(law, OffersLogGain) else law.log_prob(v)
+
+
+def log_gain(
+    law: AbstractDistribution,
+    new: Float[Array, " dim"],
+    old: Float[Array, " dim"],
+    log_old: Float[Array, ""] | None = None,
+) -> Float[Array, ""]:
+    """`log Y(new) - log Y(old)`; `log_old` is `log Y(old)` where it is known already."""
+    if isinstance(law, OffersLogGain):
+        return law.log_gain(new, old)
+    return law.log_prob(new) - (law.log_prob(old) if log_old is None else log_old)
 
 
 class ManyNormal(StandardNormal):

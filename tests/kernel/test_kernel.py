@@ -375,3 +375,45 @@ def test_every_standard_normal_of_a_kernel_is_made_for_many():
     assert type(kernel.kernels[0].auxiliary) is ManyNormal
     assert type(kernel.kernels[1].auxiliary.base_dist) is ManyNormal
     assert for_many(StandardNormal()) == StandardNormal()  # not of one vector
+
+
+def subclasses(cls):
+    return {cls}.union(*(subclasses(c) for c in cls.__subclasses__()))
+
+
+def test_a_step_is_a_move_by_what_was_drawn_in_every_kernel():
+    """`step` is final; `draw` and `move` are what a kernel is."""
+    from involutive.interop import blackjax as _  # noqa: F401  defines one more kernel
+
+    ours = [c for c in subclasses(inv.AbstractKernel) if c.__module__.startswith("involutive")]
+    assert len(ours) >= 6
+    assert {c.step for c in ours} == {inv.AbstractKernel.step}
+    assert inv.AbstractKernel.__abstractmethods__ >= {"draw", "move"}
+
+
+def test_a_kernel_without_a_move_is_refused():
+    class Half(inv.AbstractKernel):
+        target: inv.Target
+        initial: None = None
+
+        def draw(self, key):
+            return key
+
+    with pytest.raises(TypeError, match="move"):
+        Half(skewed(2))
+
+
+def test_any_distribution_may_offer_its_own_gain():
+    """A `log_gain` is used instead of two densities, whatever the class of the distribution."""
+
+    class Shortcut(inv.standard_normal(2).__class__):
+        def log_gain(self, new, old):
+            return jnp.asarray(-jnp.inf)  # so that its use shows
+
+    swap = inv.PermutationBlock.swap(4)
+    plain = inv.Kernel(skewed(2), swap, StandardNormal((2,)))
+    short = inv.Kernel(skewed(2), swap, Shortcut((2,)))
+    start, pi = plain.init(jnp.ones(2)), jnp.array([0.3, -0.2])
+    assert jnp.isfinite(plain.propose(start, pi).log_ratio)
+    assert short.propose(start, pi).log_ratio == -jnp.inf
+    assert plain.draw(jr.key(0))[1] is not None and short.draw(jr.key(0))[1] is None

@@ -20,7 +20,7 @@ from jaxtyping import Array, Key
 
 from involutive.core.errors import InputError, check
 from involutive.interop.extras import first_line
-from involutive.kernel.kernel import AbstractKernel, Info, State, Vector
+from involutive.kernel.kernel import AbstractKernel, Info, KeyBits, State, Vector
 from involutive.targets.target import Target
 
 
@@ -110,8 +110,11 @@ class LocalMove(AbstractKernel):
     algorithm: Callable[..., blackjax.SamplingAlgorithm] = eqx.field(static=True)
     parameters: dict[str, Any]
 
-    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
-        key_init, key_step = jr.split(key)
+    def draw(self, key: Key[Array, ""]) -> KeyBits:
+        return KeyBits(key)  # the algorithm draws its own randomness while it moves
+
+    def move(self, noise: KeyBits, state: State) -> tuple[State, Info]:
+        key_init, key_step = jr.split(noise.key())
         moves = self.algorithm(self.target.log_density, **self.parameters)
         before = moves.init(state.position, key_init)
         after: Any

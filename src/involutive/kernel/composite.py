@@ -37,9 +37,6 @@ class Mixture(AbstractKernel):
     def grid(self) -> float | None:
         return self.kernels[0].grid
 
-    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
-        return self.move(self.draw(key), state)
-
     def draw(self, key: Key[Array, ""]) -> tuple[Array, tuple[Any, ...]]:
         """Draw the choice, and the randomness of every kernel from the same key: one is used."""
         key_choice, key_move = jr.split(key)
@@ -69,9 +66,6 @@ class Cycle(AbstractKernel):
     @property
     def grid(self) -> float | None:
         return self.kernels[0].grid
-
-    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
-        return self.move(self.draw(key), state)
 
     def draw(self, key: Key[Array, ""]) -> tuple[Any, ...]:
         keys = jr.split(key, len(self.kernels))

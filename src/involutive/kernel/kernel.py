@@ -9,7 +9,7 @@ place where this ratio is computed, for sampling and for training alike.
 """
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ import jax.random as jr
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Bool, Float, Key
 
-from involutive.auxiliary import ManyNormal, drawn
+from involutive.auxiliary import drawn, log_gain, noted_log_prob
 from involutive.bijections.couplings import round_to
 from involutive.core.errors import check
 from involutive.involutions.blocks import AbstractInvolution
@@ -66,15 +66,29 @@ class Proposal(NamedTuple):
     reversible: Flag
 
 
-class _Bits(eqx.Module):
-    """A key as raw bits, which loops may index where they may not index keys."""
+class KeyBits(eqx.Module):
+    """A key as raw bits, which loops may index where they may not index keys.
+
+    `draw` returns this in a kernel whose randomness cannot be drawn before its move.
+    """
 
     data: Array
     impl: Any = eqx.field(static=True)
 
+    def __init__(self, key: Key[Array, ""]):
+        self.data, self.impl = jr.key_data(key), jr.key_impl(key)
+
+    def key(self) -> Key[Array, ""]:
+        """Return the key."""
+        return jr.wrap_key_data(self.data, impl=self.impl)
+
 
 class AbstractKernel(eqx.Module):
-    """A Markov kernel that leaves `target` invariant, in BlackJAX's contract."""
+    """A Markov kernel that leaves `target` invariant, in BlackJAX's contract.
+
+    A kernel defines `draw`, all that is random in a step, and `move`, which is deterministic. A
+    step is `move(draw(key), state)` in every kernel.
+    """
 
     target: eqx.AbstractVar[Target]
     initial: eqx.AbstractVar[AbstractDistribution | None]
@@ -99,17 +113,18 @@ class AbstractKernel(eqx.Module):
         """The spacing of the lattice that positions stay on, or None."""
         return None
 
-    @abc.abstractmethod
+    @final
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
-        """Make one move: `move(draw(key), state)`."""
+        """Make one step: `move(draw(key), state)`."""
+        return self.move(self.draw(key), state)
 
+    @abc.abstractmethod
     def draw(self, key: Key[Array, ""]) -> Any:
-        """Everything random in a step, drawn apart: many at once cost much less than one by one."""
-        return _Bits(jr.key_data(key), jr.key_impl(key))
+        """Return everything random in a step: arrays, of which many are cheaper drawn at once."""
 
+    @abc.abstractmethod
     def move(self, noise: Any, state: State) -> tuple[State, Info]:
-        """Make the move that `draw` has drawn the randomness of; nothing in it is random."""
-        return self.step(jr.wrap_key_data(noise.data, impl=noise.impl), state)
+        """Make the move whose randomness `draw` returned; nothing in it is random."""
 
 
 class Kernel(AbstractKernel):
@@ -174,37 +189,26 @@ class Kernel(AbstractKernel):
         moved, log_det = self.involution(z)
         position, returned = moved[:dim], moved[dim:]
         log_density = evaluate(self.target, position)
-        gained = self._log_gain(returned, auxiliary, log_auxiliary)
+        gained = log_gain(self.auxiliary, returned, auxiliary, log_auxiliary)
         log_ratio = log_density - state.log_density + gained + log_det
         finite = jnp.all(jnp.isfinite(moved)) & ~jnp.isnan(log_ratio)
         reversible = self._returns(z, moved) & (log_det > -jnp.inf)
         log_ratio = jnp.where(finite & reversible, log_ratio, -jnp.inf)
         return Proposal(State(position, log_density), returned, log_ratio, reversible)
 
-    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
-        """Draw a fresh π, propose, and accept with probability `min(1, ratio)`."""
-        return self.move(self.draw(key), state)
-
     def draw(self, key: Key[Array, ""]) -> tuple[Vector, Scalar | None, Scalar]:
-        """Draw π, with its log density if that is worked out apart, and -log u for a uniform u."""
+        """Draw a fresh π, with its log density if `log_gain` needs it, and -log u, u uniform."""
         key_auxiliary, key_accept = jr.split(key)
         auxiliary = drawn(self.auxiliary, key_auxiliary)
         if isinstance(self.involution, Lattice):
             auxiliary = self.involution.snap(auxiliary)
         level = jr.exponential(key_accept, dtype=auxiliary.dtype)
-        one_sum = isinstance(self.auxiliary, ManyNormal)
-        return auxiliary, None if one_sum else self.auxiliary.log_prob(auxiliary), level
+        return auxiliary, noted_log_prob(self.auxiliary, auxiliary), level
 
     def move(self, noise: tuple[Vector, Scalar | None, Scalar], state: State) -> tuple[State, Info]:
+        """Propose, and accept with probability `min(1, ratio)`."""
         auxiliary, log_auxiliary, level = noise
         return settle(level, state, self.propose(state, auxiliary, log_auxiliary))
-
-    def _log_gain(self, new: Vector, old: Vector, log_old: Scalar | None) -> Scalar:
-        """`log Y(new) - log Y(old)`."""
-        law = self.auxiliary
-        if isinstance(law, ManyNormal):
-            return law.log_gain(new, old)
-        return law.log_prob(new) - (law.log_prob(old) if log_old is None else log_old)
 
     def _returns(self, z: Vector, moved: Vector) -> Flag:
         """Whether f(f(z)) = z within the guard's tolerance."""
@@ -217,11 +221,6 @@ class Kernel(AbstractKernel):
 def evaluate(target: Target, position: Vector) -> Scalar:
     """The target's log density at one position, in the position's precision."""
     return jnp.asarray(target.log_density(position), position.dtype)
-
-
-def decide(key: Key[Array, ""], state: State, proposal: Proposal) -> tuple[State, Info]:
-    """Accept a proposal with probability `min(1, exp(log_ratio))`."""
-    return settle(jr.exponential(key, dtype=proposal.log_ratio.dtype), state, proposal)
 
 
 def settle(level: Scalar, state: State, proposal: Proposal) -> tuple[State, Info]:

@@ -82,9 +82,6 @@ class Learned(AbstractKernel):
         """The composition alone, so that kernels which differ in their record compile once."""
         return self.kernel.mover
 
-    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
-        return self.kernel.step(key, state)
-
     def draw(self, key: Key[Array, ""]) -> Any:
         return self.kernel.draw(key)
 
