@@ -110,7 +110,7 @@ def test_the_readme_is_short_and_names_the_two_commands():
 
 
 def test_commands_on_the_pages_exist(capsys):
-    from involutive import cli
+    from involutive.cli import main as cli
 
     named = {
         word

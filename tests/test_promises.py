@@ -12,7 +12,7 @@ import test_learn
 from flowjax.distributions import StandardNormal
 
 import involutive as inv
-from involutive import cli
+from involutive.cli import main as cli
 from test_laws import apply, examine, relative
 from zoo import ALL, INVOLUTIONS, LATTICE
 

@@ -13,6 +13,7 @@ from involutive.bench import compare, peers, report
 from involutive.bench.judge import judge
 from involutive.bench.processes import with_processes
 from involutive.bench.targets import MAKERS, make, reference
+from involutive.core.text import as_json
 
 FIGURES = {
     "setup_seconds": 1.0,
@@ -61,7 +62,7 @@ def test_few_draws_are_allowed_the_error_of_few_draws():
     assert found.mode_error is not None and found.mode_error > 0.06
     assert found.wrong == ""
     assert "too few to tell" in found.unclear and not found.correct and found.ess == 0.0
-    row = report.plain(found.as_dict() | {"target": "eight_modes", "peer": "smc"})
+    row = as_json(found.as_dict() | {"target": "eight_modes", "peer": "smc"})
     assert compare.line(row).endswith(f"unclear: {found.unclear}")
 
 
@@ -105,7 +106,7 @@ def test_a_second_process_steps_beside_the_first():
 
 def test_the_table_says_when_learning_was_nearly_done():
     found = judge(make("mog6"), reference("mog6"), exact("mog6"), FIGURES).as_dict()
-    row = report.plain(found | {"target": "mog6", "peer": "involutive", "learned_seconds": 4.25})
+    row = as_json(found | {"target": "mog6", "peer": "involutive", "learned_seconds": 4.25})
     header = compare._header(True, 0, 1.0, ["mog6"], ["involutive"])
     assert "after 4.2 s of learning" in report.markdown(header, [row])
 

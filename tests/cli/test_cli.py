@@ -13,8 +13,8 @@ import pytest
 from flowjax.distributions import Normal
 
 import involutive as inv
-from involutive import cli
 from involutive.cli import machine
+from involutive.cli import main as cli
 from involutive.cli.demo import Size, run_demo
 from involutive.cli.source import read_target
 from involutive.cli.speech import Speech

@@ -4,19 +4,28 @@ ArviZ computes them; its two lines (0.x and 1.x) differ in defaults, which are f
 R-hat and the autocorrelation of many chains are written here, because ArviZ has neither.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from typing import Any
 
-import arviz
 import numpy as np
 from jax.scipy.special import ndtri
 
 from involutive.core.errors import check
 
-az: Any = arviz  # its two lines have different types
 LEAST_DRAWS = 4  # fewer cannot be split into halves with a variance
 TAILS = (0.05, 0.95)  # 1.x would take other tails than 0.x
+
+
+@cache
+def arviz() -> Any:
+    """ArviZ, imported when it is first needed: it takes seconds. 0.23 announces 1.0 each time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return import_module("arviz")
 
 
 def ess(values: np.ndarray, method: str = "bulk") -> np.ndarray:
@@ -26,7 +35,7 @@ def ess(values: np.ndarray, method: str = "bulk") -> np.ndarray:
     no effective draw, where ArviZ would count every draw.
     """
     options = {"prob": TAILS} if method == "tail" else {}
-    return _each(values, lambda x: az.ess(x, method=method, **options), constant=0.0)
+    return _each(values, lambda x: arviz().ess(x, method=method, **options), constant=0.0)
 
 
 def rhat(values: np.ndarray) -> np.ndarray:
@@ -35,14 +44,14 @@ def rhat(values: np.ndarray) -> np.ndarray:
     def one(x: np.ndarray) -> Any:
         halves = x[:, : x.shape[1] // 2 * 2].reshape(2, -1) if len(x) == 1 else x
         moved = np.ptp(halves, axis=1).any()  # else there is no variance to divide by
-        return az.rhat(halves) if moved else np.inf
+        return arviz().rhat(halves) if moved else np.inf
 
     return _each(values, one, constant=np.nan)
 
 
 def mcse(values: np.ndarray) -> np.ndarray:
     """Monte Carlo standard error of the mean; NaN for a constant."""
-    return _each(values, lambda x: az.mcse(x, method="mean"), constant=np.nan)
+    return _each(values, lambda x: arviz().mcse(x, method="mean"), constant=np.nan)
 
 
 def _each(values: np.ndarray, figure: Any, constant: float) -> np.ndarray:
@@ -67,7 +76,7 @@ def _each(values: np.ndarray, figure: Any, constant: float) -> np.ndarray:
 @contextmanager
 def _without_numba() -> Iterator[None]:
     """To compile ArviZ's variance takes longer than all that is asked of it here."""
-    numba = getattr(az, "Numba", None)
+    numba = getattr(arviz(), "Numba", None)
     if numba is None or not numba.numba_flag:
         yield
         return
