@@ -71,6 +71,13 @@ def foreign_keys() -> Iterator[None]:
 
 
 @pytest.fixture
+def foreign_ranks() -> Iterator[None]:
+    """Let code of other libraries promote ranks: FlowJAX's masks do."""
+    with jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.fixture
 def as_users_run() -> Iterator[None]:
     """Switch the test hook's type checks off, so that an error is the one a user meets."""
     jaxtyping.config.update("jaxtyping_disable", True)

@@ -40,6 +40,7 @@ from involutive.bijections.couplings import AdditiveCoupling
 from involutive.core.errors import check, check_count
 from involutive.core.keys import KeyLike, as_key
 from involutive.involutions.blocks import Conjugate, PermutationBlock
+from involutive.storage.codec import register
 from involutive.targets.target import Target
 
 Vector = Float[Array, " size"]
@@ -58,6 +59,7 @@ class Transition(NamedTuple):
     apply: Callable[[Vector, Scalar], Vector]
 
 
+@register
 class ExactR(eqx.Module):
     """`R(x) = r(q) (T(φ, x_(n+1)/ε) - φ) ⌢ 0³`."""
 
@@ -71,6 +73,7 @@ class ExactR(eqx.Module):
         return jnp.concatenate([ramp(x) * step, jnp.zeros(3, x.dtype)])
 
 
+@register
 class ExactS(eqx.Module):
     """`S(x) = r(q) x_(1..n) ⌢ 0³`."""
 
@@ -146,6 +149,7 @@ def log_auxiliary_ratio(
 # ── Networks in place of R and S ────────────────────────────────────────────────────────────────
 
 
+@register
 class SigmoidNetwork(eqx.Module):
     """`x ↦ C sigmoid(W x + b) + d`: one hidden layer, as in Hornik's theorem."""
 

@@ -1,5 +1,6 @@
 """Saved kernels come back as they were, and nothing else comes back at all."""
 
+import inspect
 import json
 import warnings
 from pathlib import Path
@@ -12,16 +13,25 @@ import jax.random as jr
 import numpy as np
 import pytest
 from flowjax import bijections as fb
-from flowjax.distributions import MultivariateNormal, Normal, StandardNormal, Transformed
+from flowjax.distributions import (
+    AbstractDistribution,
+    MultivariateNormal,
+    Normal,
+    StandardNormal,
+    Transformed,
+)
+from flowjax.flows import masked_autoregressive_flow, triangular_spline_flow
 from jaxtyping import Array
 from paramax import unwrap
 
 import involutive as inv
 from involutive.bijections.couplings import AdditiveCoupling
 from involutive.storage import format as tensors
-from involutive.storage.codec import Encoder
+from involutive.storage.codec import Encoder, _names
 from involutive.storage.format import read_tensors, write_tensors
 from zoo import ALL, skewed
+
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def described(kernel: Any) -> tuple[str, dict[str, np.ndarray]]:
@@ -86,16 +96,102 @@ BIJECTIONS = {
     "scan": lambda: fb.Scan(eqx.filter_vmap(fb.Affine)(jnp.ones((3, 2)))),
     "concatenate": lambda: fb.Concatenate([fb.Scale(jnp.ones(1)), fb.Loc(jnp.ones(1))]),
     "leaky": lambda: fb.Invert(fb.LeakyTanh(1.5, (2,))),
+    "masked-autoregressive": lambda: (
+        masked_autoregressive_flow(
+            jr.key(2), base_dist=Normal(jnp.zeros(2)), flow_layers=2, nn_width=3, nn_depth=1
+        ).bijection
+    ),
+    "triangular-spline": lambda: (
+        triangular_spline_flow(
+            jr.key(3), base_dist=Normal(jnp.zeros(2)), flow_layers=2, knots=3
+        ).bijection
+    ),
     "flip": lambda: fb.Chain([fb.Flip((2,)), fb.Identity((2,)), fb.Permute(jnp.array([1, 0]))]),
 }
 
 
+@pytest.mark.usefixtures("foreign_ranks")
 @pytest.mark.parametrize("make", BIJECTIONS.values(), ids=BIJECTIONS)
 def test_every_bijection_returns(make, tmp_path):
     kernel = around(inv.FunctionBlock(make()), 2)
     found = returned(kernel, tmp_path / "k.inv")
     z = jnp.asarray([0.3, -1.2, 0.7, 1.9])
     np.testing.assert_array_equal(moved(kernel, z), moved(found, z))
+
+
+@pytest.mark.usefixtures("foreign_ranks")
+def test_functions_inside_flowjax_load_from_files_of_before():
+    """`closures.inv` was written when they were still known by their private names."""
+    parts = [
+        fb.TriangularAffine(jnp.ones(2), jnp.array([[1.0, 0.3], [0.2, 0.7]]), lower=False),
+        fb.Householder(jnp.array([1.0, 2.0])),
+        fb.Coupling(
+            jr.key(0),
+            transformer=fb.RationalQuadraticSpline(knots=3, interval=3, min_derivative=0.05),
+            untransformed_dim=1,
+            dim=2,
+            nn_width=2,
+            nn_depth=1,
+            nn_activation=jax.nn.tanh,
+        ),
+        masked_autoregressive_flow(
+            jr.key(1), base_dist=Normal(jnp.zeros(2)), flow_layers=2, nn_width=3, nn_depth=1
+        ).bijection,
+    ]
+    target = inv.targets.mog2()
+    expected = inv.Kernel(target, inv.FunctionBlock(fb.Chain(parts)), inv.standard_normal(2))
+    found = inv.load(GOLDEN / "closures.inv", target, inv.Kernel)
+    z = jnp.asarray([0.3, -1.2, 0.7, 1.9])
+    np.testing.assert_array_equal(moved(found, z), moved(expected, z))
+
+
+def test_a_function_put_where_flowjax_has_its_own_is_refused(tmp_path):
+    spline = fb.RationalQuadraticSpline(knots=4, interval=3)
+    other = eqx.tree_at(lambda s: s.derivatives.fn, spline, lambda x: 2 * jax.nn.softplus(x))
+    kernel = around(inv.FunctionBlock(fb.Vmap(other, axis_size=2)), 2)
+    with pytest.raises(inv.InputError, match=r"<lambda> at .*derivatives.fn; call .*register"):
+        inv.save(tmp_path / "k.inv", kernel)
+
+
+def modules(cls: type = eqx.Module) -> set[type]:
+    return {cls}.union(*(modules(sub) for sub in cls.__subclasses__()))
+
+
+def test_every_module_that_can_be_part_of_a_kernel_is_registered():
+    """One way to become loadable: `register`. A new class without it fails here."""
+    kinds = (inv.AbstractKernel, inv.AbstractInvolution, fb.AbstractBijection, AbstractDistribution)
+    ours = [
+        cls
+        for cls in modules()
+        if cls.__module__.startswith("involutive.")
+        and issubclass(cls, kinds)
+        and not inspect.isabstract(cls)
+    ]
+    assert len(ours) >= 18
+    assert [cls.__name__ for cls in ours if id(cls) not in _names] == []
+
+
+def test_the_class_a_file_must_hold(tmp_path):
+    path = tmp_path / "k.inv"
+    inv.save(path, inv.random_walk(skewed(2), 1.0))
+    assert type(inv.load(path, skewed(2), inv.Kernel)) is inv.Kernel
+    with pytest.raises(inv.InputError, match=r"k.inv must hold a Mixture, got a Kernel"):
+        inv.load(path, skewed(2), inv.Mixture)
+
+
+def test_a_file_cannot_call_a_class_or_take_a_function_for_one(tmp_path):
+    path = tmp_path / "k.inv"
+    inv.save(path, inv.random_walk(skewed(2), 1.0))
+    for node in (
+        {"$": "function", "name": "Kernel"},
+        {"$": "object", "name": "jax.nn.relu", "fields": {}},
+        {"$": "closure", "name": "jax.nn.relu", "fields": {}},
+    ):
+        arrays, header = read_tensors(path)
+        header["tree"]["fields"]["initial"] = node
+        write_tensors(tmp_path / "bad.inv", arrays, header)
+        with pytest.raises(inv.InputError, match=r"must be a (function|class)"):
+            inv.load(tmp_path / "bad.inv", skewed(2))
 
 
 LAWS = {

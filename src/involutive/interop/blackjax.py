@@ -21,6 +21,7 @@ from jaxtyping import Array, Key
 from involutive.core.errors import InputError, check
 from involutive.interop.extras import first_line
 from involutive.kernel.kernel import AbstractKernel, Info, KeyBits, State, Vector
+from involutive.storage.codec import register
 from involutive.targets.target import Target
 
 
@@ -96,6 +97,7 @@ def as_top_level_api(
 algorithm = blackjax.GenerateSamplingAPI(as_top_level_api, init, build_kernel)
 
 
+@register
 class LocalMove(AbstractKernel):
     """One step of a BlackJAX algorithm, as a kernel.
 

@@ -61,6 +61,7 @@ class Outcome:
         )
 
 
+@register
 class Learned(AbstractKernel):
     """A learned global proposal composed with a local move; fixed from here on.
 

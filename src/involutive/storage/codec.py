@@ -1,14 +1,17 @@
 """Modules as data: a tree of registered classes becomes JSON and named arrays, and back.
 
-A file names classes and functions, and a name is only ever looked up among those registered here
-or by the caller. Nothing is imported or run because a file says so. Fields are restored as they
-were; what a constructor would refuse (an index array that is no involution, sizes that do not
-match) is refused here too.
+A file names classes and functions, and a name is only ever looked up among those that `register`
+was called with: the one registry. Nothing is imported or run because a file says so. Fields are
+restored as they were; what a constructor would refuse (an index array that is no involution, sizes
+that do not match) is refused here too.
 """
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import cached_property
+from types import CodeType
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -20,18 +23,60 @@ from involutive.core.errors import InputError, check
 from involutive.storage.format import Arrays
 from involutive.targets.target import Target
 
+ItemT = TypeVar("ItemT")
 MARK = "$"  # the field that tells a described node from a plain value
 
-_classes: dict[str, type] = {}
-_functions: dict[str, Callable] = {}
-_checks: dict[Any, Callable[[Any], object]] = {}
-# functions made inside constructors: what they captured (None if not this one), how to remake them
-_closures: dict[str, tuple[Callable[[Any], dict[str, Any] | None], Callable[..., Any]]] = {}
+
+@dataclasses.dataclass(frozen=True)
+class InnerFunction:
+    """A function that exists only inside what a public constructor makes, known by its captures.
+
+    A function is recognised by its code: it is the code of one that the constructor makes.
+
+    Args:
+        build: returns the function for captured values, by way of the constructor.
+        example: captured values to build one with, to compare code.
+        capture: returns the captured values of such a function; by default those in its closure,
+            which must bear the names in `example`.
+        also: builds another function that is recognised as this one.
+    """
+
+    build: Callable[..., Callable[..., Any]]
+    example: Mapping[str, Any]
+    capture: Callable[[Callable[..., Any]], dict[str, Any]] | None = None
+    also: Callable[[], Callable[..., Any]] | None = None
+
+    @cached_property
+    def codes(self) -> list[CodeType | None]:
+        made = [self.build(**self.example)] + ([] if self.also is None else [self.also()])
+        return [_code(function) for function in made]
+
+    def captured(self, function: Callable[..., Any]) -> dict[str, Any] | None:
+        """The values that a function captured, or None if it is not one of these."""
+        code = _code(function)
+        if code is None or code not in self.codes:
+            return None
+        if self.capture is not None:
+            return self.capture(function)
+        found = inspect.getclosurevars(inspect.unwrap(function)).nonlocals
+        return {name: found[name] for name in self.example}
+
+
+def _code(function: Callable[..., Any]) -> CodeType | None:
+    return getattr(inspect.unwrap(function), "__code__", None)
+
+
+Item = type | Callable[..., Any] | InnerFunction
+
+# The one registry: what a file may name, by name; and the name of everything in it, by identity.
+_known: dict[str, Item] = {}
+_names: dict[int, str] = {}
+_checks: dict[str, Callable[[Any], object]] = {}
 
 
 def register(
-    item: Any, name: str | None = None, check: Callable[[Any], object] | None = None
-) -> Any:
+    item: ItemT, name: str | None = None, check: Callable[[Any], object] | None = None
+) -> ItemT:
     """Let `save` and `load` know a class of modules, or a function used in one.
 
     Args:
@@ -42,45 +87,26 @@ def register(
 
     Returns:
         The item itself.
+
+    Raises:
+        InputError: if the item is neither, has no name, or its name is taken.
     """
     name = name or getattr(item, "__name__", None)
-    table: dict[str, Any] = _classes if isinstance(item, type) else _functions
-    if not isinstance(item, type) and not callable(item):
+    if not callable(item) and not isinstance(item, InnerFunction):
         raise InputError(f"register takes a class or a function, got {type(item).__name__}")
     if not name or "<" in name:
         raise InputError(f"register needs a name for {item!r}; pass register(item, name='...')")
-    known = table.get(name)
+    known = _known.get(name)
     if known is not None and known is not item and origin(known) != origin(item):
         raise InputError(
             f"the name {name} is already registered for {'.'.join(origin(known))}; "
             "pass register(item, name='...') with another"
         )
-    table[name] = item
+    _known[name] = item
+    _names.setdefault(id(item), name)
     if check is not None:
-        _checks[item] = check
+        _checks[name] = check
     return item
-
-
-def register_closure(
-    name: str,
-    recognise: Callable[[Any], dict[str, Any] | None],
-    build: Callable[..., Any],
-) -> None:
-    """Let files name a function that exists only inside another: by what it captured."""
-    _closures[name] = (recognise, build)
-
-
-def _all_classes(name: Any) -> dict[str, type]:
-    """The registered classes, and the modules of this package that have that name."""
-    if name in _classes:
-        return _classes
-    found, families = {}, [eqx.Module]
-    while families:
-        cls = families.pop()
-        families += cls.__subclasses__()
-        if cls.__name__ == name and cls.__module__.startswith("involutive."):
-            found[name] = cls
-    return _classes | found
 
 
 def origin(item: Any) -> tuple[str, str]:
@@ -133,16 +159,15 @@ class Encoder:
         return {MARK: "array" if isinstance(node, jax.Array) else "numpy", "name": name}
 
     def _object(self, node: Any, path: str) -> dict[str, Any]:
-        for name, function in _functions.items():
-            if node is function:
-                return {MARK: "function", "name": name}
-        for name, (recognise, _) in _closures.items():
-            captured = recognise(node)
+        if id(node) in _names:
+            return {MARK: "function", "name": _names[id(node)]}
+        if id(type(node)) in _names:
+            fields = self._fields(_state(node), path)
+            return {MARK: "object", "name": _names[id(type(node))], "fields": fields}
+        for name, item in _known.items() if callable(node) else ():
+            captured = item.captured(node) if isinstance(item, InnerFunction) else None
             if captured is not None:
                 return {MARK: "closure", "name": name, "fields": self._fields(captured, path)}
-        for name, cls in _all_classes(type(node).__name__).items():
-            if type(node) is cls:
-                return {MARK: "object", "name": name, "fields": self._fields(_state(node), path)}
         if not self.strict:
             is_module = dataclasses.is_dataclass(node) and not isinstance(node, type)
             fields = self._fields(_state(node), path) if is_module else {}
@@ -211,14 +236,18 @@ class Decoder:
         return slice(*map(self, node["items"]))
 
     def _read_function(self, node: dict) -> Callable:
-        return _known(_functions, "function", node["name"])
+        item = _lookup("function", node["name"])
+        check(not isinstance(item, type), f"{node['name']} must be a function, got a class")
+        return item
 
     def _read_closure(self, node: dict) -> Callable:
-        _, build = _known(_closures, "function", node["name"])
-        return build(**{name: self(part) for name, part in node["fields"].items()})
+        item = _lookup("function", node["name"])
+        check(isinstance(item, InnerFunction), f"{node['name']} must be a function with captures")
+        return item.build(**{name: self(part) for name, part in node["fields"].items()})
 
     def _read_object(self, node: dict) -> Any:
-        cls = _known(_all_classes(node["name"]), "class", node["name"])
+        cls = _lookup("class", node["name"])
+        check(isinstance(cls, type), f"{node['name']} must be a class, got a function")
         fields = {name: self(part) for name, part in node["fields"].items()}
         strange = set(fields) ^ set(_field_names(cls))
         check(not strange, f"fields of {node['name']} differ in {sorted(strange)[:4]}")
@@ -227,14 +256,14 @@ class Decoder:
         made = object.__new__(cls)
         for name, value in fields.items():
             object.__setattr__(made, name, value)
-        _checks.get(cls, lambda _: None)(made)
+        _checks.get(node["name"], lambda _: None)(made)
         return made
 
 
-def _known(table: Mapping[str, Any], kind: str, name: Any) -> Any:
-    if not isinstance(name, str) or name not in table:
+def _lookup(kind: str, name: Any) -> Any:
+    if not isinstance(name, str) or name not in _known:
         raise InputError(
             f"the {kind} {str(name)[:60]!r} is not registered here; import the code that defines "
             f"it and call involutive.register on it, if you trust the file"
         )
-    return table[name]
+    return _known[name]

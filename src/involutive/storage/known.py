@@ -9,14 +9,16 @@ import equinox as eqx
 import flowjax.distributions as fd
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import paramax
 from flowjax import bijections as fb
-from flowjax.flows import _affine_with_min_scale
+from flowjax.flows import coupling_flow
 from flowjax.utils import get_ravelled_pytree_constructor
 
-from involutive.auxiliary import GaussianMixture
-from involutive.bijections.couplings import AdditiveCoupling
+from involutive.auxiliary import GaussianMixture, ManyNormal
+from involutive.bijections.couplings import AdditiveCoupling, AffineCoupling
+from involutive.bijections.whitening import Whitening
 from involutive.core.errors import check
 from involutive.involutions.blocks import (
     Conjugate,
@@ -29,34 +31,15 @@ from involutive.involutions.classical import Directed, Leapfrog, RandomWalk
 from involutive.involutions.lattice import Lattice, LatticeMatrix
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import Kernel
-from involutive.storage.codec import origin, register, register_closure
+from involutive.storage.codec import InnerFunction, register
 
 
-def _made_by(function: Any, module: str, qualname: str) -> dict[str, Any] | None:
-    """The captured variables of `function` if it is the local function of that name, else None."""
-    inner = inspect.unwrap(function) if callable(function) else None
-    if not inspect.isfunction(inner) or origin(inner) != (module, qualname):
-        return None
-    return dict(inspect.getclosurevars(inner).nonlocals)
+def _transformer(constructor: Callable[..., Any]) -> dict[str, Any]:
+    """What FlowJAX's function from flat parameters makes; documented: at zero, the original."""
+    return {"transformer": constructor(jnp.zeros(()))}
 
 
-def _captured(module: str, qualname: str, *names: str) -> Callable[[Any], dict[str, Any] | None]:
-    def recognise(function: Any) -> dict[str, Any] | None:
-        found = _made_by(function, module, qualname)
-        return None if found is None else {name: found[name] for name in names}
-
-    return recognise
-
-
-def _constructor(function: Any) -> dict[str, Any] | None:
-    """FlowJAX's function from flat parameters to a transformer; at zero it is the original one."""
-    found = _made_by(
-        function, "flowjax.utils", "get_ravelled_pytree_constructor.<locals>.constructor"
-    )
-    return None if found is None else {"transformer": function(jnp.zeros_like(found["init"]))}
-
-
-def _build_constructor(transformer: Any) -> Callable:
+def _constructor(transformer: fb.AbstractBijection) -> Callable[..., Any]:
     return get_ravelled_pytree_constructor(
         transformer,
         filter_spec=eqx.is_inexact_array,
@@ -64,42 +47,48 @@ def _build_constructor(transformer: Any) -> Callable:
     )[0]
 
 
-def _register_closures() -> None:
-    inside = "flowjax.bijections."
-    register_closure(
-        "flowjax.triangular",
-        _captured(inside + "affine", "TriangularAffine.__init__.<locals>._to_triangular", "lower"),
-        lambda lower: _fn(fb.TriangularAffine(jnp.zeros(1), jnp.eye(1), lower=lower).triangular),
-    )
-    register_closure(
-        "flowjax.spline_derivatives",
-        _captured(
-            inside + "rational_quadratic_spline",
-            "RationalQuadraticSpline.__init__.<locals>.<lambda>",
-            "min_derivative",
-        ),
-        lambda min_derivative: _fn(
-            fb.RationalQuadraticSpline(
-                knots=1, interval=1, min_derivative=min_derivative
-            ).derivatives
-        ),
-    )
-    register_closure(
-        "flowjax.unit",
-        _captured(inside + "orthogonal", "Householder.__init__.<locals>.<lambda>"),
-        lambda: _fn(fb.Householder(jnp.ones(1)).unit_vec),
-    )
-    register_closure(
-        "flowjax.min_scale",
-        _captured("flowjax.flows", "_affine_with_min_scale.<locals>.<lambda>", "min_scale"),
-        lambda min_scale: _fn(_affine_with_min_scale(min_scale).scale),
-    )
-    register_closure("flowjax.constructor", _constructor, _build_constructor)
+def _softplus_above(min_scale: float) -> Callable[[jax.Array], jax.Array]:
+    return lambda x: jax.nn.softplus(x) + min_scale
 
 
-def _fn(wrapped: Any) -> Callable:
-    """The function inside a `Parameterize`."""
-    return wrapped.fn
+def _scale_of_flows() -> Callable[..., Any]:
+    """The scale's function in the affine maps of FlowJAX's flows, which no constructor takes."""
+    flow = coupling_flow(
+        jr.key(0), base_dist=fd.Normal(jnp.zeros(2)), flow_layers=1, nn_width=1, nn_depth=1
+    )
+    is_coupling = lambda node: isinstance(node, fb.Coupling)  # noqa: E731
+    parts = jax.tree.leaves(flow, is_leaf=is_coupling)
+    coupling = next(part for part in parts if is_coupling(part))
+    return _transformer(coupling.transformer_constructor)["transformer"].scale.fn
+
+
+def _register_inner() -> None:
+    """Functions that FlowJAX's constructors make and keep in the modules they return."""
+    inner = {
+        "flowjax.triangular": InnerFunction(
+            lambda lower: (
+                fb.TriangularAffine(jnp.zeros(1), jnp.eye(1), lower=lower).triangular.fn  # type: ignore[union-attr]
+            ),
+            {"lower": True},
+        ),
+        "flowjax.spline_derivatives": InnerFunction(
+            lambda min_derivative: (
+                fb.RationalQuadraticSpline(
+                    knots=1, interval=1, min_derivative=min_derivative
+                ).derivatives.fn  # type: ignore[attr-defined]
+            ),
+            {"min_derivative": 1e-3},
+        ),
+        "flowjax.unit": InnerFunction(lambda: fb.Householder(jnp.ones(1)).unit_vec.fn, {}),  # type: ignore[union-attr]
+        "flowjax.min_scale": InnerFunction(
+            _softplus_above, {"min_scale": 1e-2}, also=_scale_of_flows
+        ),
+        "flowjax.constructor": InnerFunction(
+            _constructor, {"transformer": fb.Affine()}, _transformer
+        ),
+    }
+    for name, item in inner.items():
+        register(item, name)
 
 
 def _check_permute(found: fb.Permute) -> None:
@@ -144,7 +133,10 @@ def _register_known() -> None:
         (Leapfrog, None),
         (Directed, None),
         (AdditiveCoupling, _check_coupling),
+        (AffineCoupling, None),
+        (Whitening, None),
         (GaussianMixture, None),
+        (ManyNormal, None),
         (
             Kernel,
             lambda k: Kernel(k.target, k.involution, k.auxiliary, k.initial, k.guard),
@@ -169,7 +161,7 @@ def _register_known() -> None:
         register(getattr(eqx.nn, name), f"equinox.{name}")
     register(eqx.if_array, "equinox.if_array")
     _register_functions()
-    _register_closures()
+    _register_inner()
 
 
 def _register_functions() -> None:

@@ -5,7 +5,7 @@ it was made for: its log density at fixed points. It never holds the target itse
 """
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,11 @@ from involutive.storage.codec import Decoder, Encoder
 from involutive.storage.format import PathLike, as_path, read_tensors, write_tensors
 from involutive.targets.fingerprint import difference, fingerprint
 from involutive.targets.target import Target
+
+if TYPE_CHECKING:
+    from involutive.learning.outcome import Learned
+
+KernelT = TypeVar("KernelT", bound=AbstractKernel)
 
 
 def save(path: PathLike, kernel: AbstractKernel) -> None:
@@ -45,7 +50,17 @@ def save(path: PathLike, kernel: AbstractKernel) -> None:
     write_tensors(path, encode.arrays, header)
 
 
-def load(path: PathLike, target: Target) -> AbstractKernel:
+@overload
+def load(path: PathLike, target: Target) -> "Learned": ...
+
+
+@overload
+def load(path: PathLike, target: Target, kind: type[KernelT]) -> KernelT: ...
+
+
+def load(
+    path: PathLike, target: Target, kind: type[AbstractKernel] | None = None
+) -> AbstractKernel:
     """Load a kernel saved by `save`, for the target given.
 
     Loading runs no code from the file and imports nothing it names. A kernel loaded with another
@@ -54,6 +69,15 @@ def load(path: PathLike, target: Target) -> AbstractKernel:
     Args:
         path: the file.
         target: the density to sample.
+        kind: the class the kernel must have, which type checkers then know. Without it any kernel
+            is loaded, and type checkers take it for what `learn` returns, a `Learned`.
+
+    Returns:
+        The kernel, of the class it was saved with.
+
+    Raises:
+        InputError: if the file is missing, damaged, of another dimension, names an unregistered
+            class, or holds no kernel of the class `kind`.
     """
     if not isinstance(target, Target):
         raise InputError(f"load needs the target to sample, got {type(target).__name__}")
@@ -72,6 +96,9 @@ def load(path: PathLike, target: Target) -> AbstractKernel:
     except Exception as error:  # whatever a strange description breaks
         line = first_line(error)
         raise InputError(f"{file} does not describe a kernel that works: {line}") from error
+    if kind is not None:
+        found = type(kernel).__name__
+        check(isinstance(kernel, kind), f"{file} must hold a {kind.__name__}, got a {found}")
     _warn_precision(file, header)
     _warn_target(file, header, target)
     return kernel
