@@ -8,6 +8,8 @@ from involutive.bijections.cascades import additive_cascade
 from involutive.bijections.couplings import AdditiveCoupling
 from involutive.core.errors import InputError
 from involutive.diagnostics.assess import assess
+from involutive.diagnostics.evidence import evidence
+from involutive.diagnostics.measured import Evidence
 from involutive.involutions.architectures import paper_network, swap_network
 from involutive.involutions.blocks import (
     AbstractInvolution,
@@ -41,6 +43,7 @@ __all__ = [
     "Conjugate",
     "Cycle",
     "Draws",
+    "Evidence",
     "FunctionBlock",
     "GaussianMixture",
     "Info",
@@ -61,6 +64,7 @@ __all__ = [
     "a_nice_mc",
     "additive_cascade",
     "assess",
+    "evidence",
     "hmc",
     "interop",
     "lattice",

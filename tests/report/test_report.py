@@ -16,7 +16,7 @@ from test_cli import learned
 import involutive as inv
 from involutive.diagnostics.assess import Assessment
 from involutive.interop.arviz import read_draws, to_netcdf
-from involutive.report.evidence import moves, with_kernel
+from involutive.report.moves import moves, with_kernel
 
 CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome")
                  if (p := shutil.which(name))), None)  # fmt: skip

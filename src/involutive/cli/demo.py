@@ -67,14 +67,14 @@ def run_demo(seed: int, out: Path, speech: Speech, size: Size | None = None) -> 
 def figures(draws: Draws) -> dict[str, float]:
     """What tells the two samplers apart."""
     weights = mode_weights(draws)
-    evidence = draws.summary().evidence
+    metrics = draws.summary().metrics
     label = mode_labels(draws)
     return {
         "modes a chain visits": float(np.mean([len(np.unique(row)) for row in label])),
         "mode weights off by": weights.total_variation,
-        "largest R-hat": evidence.worst("r_hat", largest=True)[1],
-        "ESS per draw": evidence.ess_per_draw,
-        "acceptance": evidence.acceptance,
+        "largest R-hat": metrics.worst("r_hat", largest=True)[1],
+        "ESS per draw": metrics.ess_per_draw,
+        "acceptance": metrics.acceptance,
         "draws per second": draws.positions[..., 0].size / draws.provenance["sampling_seconds"],
     }
 

@@ -11,7 +11,7 @@ from involutive.cli.source import read_target
 from involutive.cli.speech import Speech, summary_record
 from involutive.core.errors import check
 from involutive.interop.arviz import to_netcdf
-from involutive.report.evidence import with_kernel
+from involutive.report.moves import with_kernel
 from involutive.sampling.checkpoint import merge
 from involutive.sampling.draws import Draws
 from involutive.sampling.sample import sample

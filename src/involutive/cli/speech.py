@@ -43,7 +43,7 @@ def complain(message: object) -> None:
 
 def summary_record(summary: Any) -> dict[str, Any]:
     """A summary as plain numbers and text."""
-    evidence = summary.evidence
+    metrics = summary.metrics
     rows = {name: row.to_dict() for name, row in summary.table.iterrows()}
     return {
         "trustworthy": summary.trustworthy,
@@ -52,8 +52,8 @@ def summary_record(summary: Any) -> dict[str, Any]:
             {"kind": f.kind, "problem": f.problem, "remedy": f.remedy, "serious": f.serious}
             for f in summary.findings
         ],
-        "acceptance": evidence.acceptance,
-        "ess_per_draw": evidence.ess_per_draw,
-        "slowest": evidence.slowest,
+        "acceptance": metrics.acceptance,
+        "ess_per_draw": metrics.ess_per_draw,
+        "slowest": metrics.slowest,
         "quantities": rows,
     }

@@ -17,6 +17,7 @@ from jax.scipy.special import ndtri
 from involutive.core.errors import check
 
 LEAST_DRAWS = 4  # fewer cannot be split into halves with a variance
+EQUAL = 1e-4  # nats between log weights that are called equal: single precision gives no more
 TAILS = (0.05, 0.95)  # 1.x would take other tails than 0.x
 
 
@@ -158,3 +159,43 @@ def _normal_scores(values: np.ndarray) -> np.ndarray:
     rank = np.cumsum(count) - (count - 1) / 2
     scores = (rank - 0.375) / (values.size + 0.25)
     return np.asarray(ndtri(scores), np.float64)[place.reshape(values.shape)]
+
+
+def pareto_k(log_weights: np.ndarray) -> float:
+    """The shape k of a generalised Pareto distribution fitted to the largest weights.
+
+    The fit is Zhang and Stephens' (2009), with the weak prior of Vehtari et al. (2024) that pulls
+    k towards 0.5. Below 0.5 the weights have a variance; from 0.7 on a mean of them is not to be
+    trusted at any practical number of draws.
+    """
+    finite = np.sort(log_weights[np.isfinite(log_weights)].astype(np.float64))
+    tail = int(min(0.2 * finite.size, 3 * np.sqrt(finite.size)))
+    if tail < 5:
+        return float("inf")
+    if finite[-1] - finite[-tail - 1] < EQUAL:
+        return float("-inf")  # weights equal but for rounding have no tail
+    top = np.exp(finite[-tail:] - finite[-1])
+    excess = top - np.exp(finite[-tail - 1] - finite[-1])
+    shape = _pareto_shape(np.maximum(excess, np.finfo(float).tiny))
+    return float((tail * shape + 5.0) / (tail + 10.0))
+
+
+def _pareto_shape(excess: np.ndarray) -> float:
+    """The posterior mean of the shape, over a grid of the other parameter."""
+    size = excess.size
+    grid = 30 + int(np.sqrt(size))
+    quartile = excess[int(size / 4 + 0.5) - 1]
+    theta = 1 / excess[-1] + (1 - np.sqrt(grid / (np.arange(1, grid + 1) - 0.5))) / (3 * quartile)
+    shapes = np.mean(np.log1p(-theta[:, None] * excess), axis=1)
+    profile = size * (np.log(-theta / shapes) - shapes - 1)
+    with np.errstate(over="ignore"):
+        chance = 1 / np.sum(np.exp(profile - profile[:, None]), axis=1)
+    best = np.sum(theta * chance / chance.sum())
+    return float(np.mean(np.log1p(-best * excess)))
+
+
+def log_mean_exp(values: np.ndarray) -> float:
+    """`log mean exp(values)` in double precision; -inf if every value is."""
+    wide = np.asarray(values, np.float64)
+    top = wide.max(initial=-np.inf)
+    return float(top + np.log(np.mean(np.exp(wide - top)))) if np.isfinite(top) else float(top)

@@ -23,6 +23,23 @@ def as_json(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
+def decimal(value: float, error: float) -> str:
+    """A number with the digits that its error leaves: two digits of the error are shown.
+
+    A value of 5 with an error of 0.001 is `5.0000`, one of 10000 with an error of 100 is `10000`.
+    Without a usable error, four digits.
+    """
+    if not math.isfinite(value):
+        return "-" if math.isnan(value) else str(value)
+    if not (math.isfinite(error) and error > 0):
+        return f"{value:.4g}"
+    places = 1 - math.floor(math.log10(error))
+    size = max(abs(value), error)
+    if size >= 1e7 or size < 1e-4:
+        return f"{value:.{max(0, min(places + math.floor(math.log10(size)), 15))}e}"
+    return f"{round(value, places):.{max(0, places)}f}"
+
+
 def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Render rows as a Markdown table, numbers with four significant digits."""
     columns = list(dict.fromkeys(key for row in rows for key in row))

@@ -1,6 +1,6 @@
 """What can be wrong with a run, in plain words, each with what to try.
 
-Every check looks at the evidence and returns a finding or None. A serious finding means that the
+Every check looks at the metrics and returns a finding or None. A serious finding means that the
 draws should not be used as they are; the others are worth knowing.
 """
 
@@ -29,7 +29,7 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Evidence:
+class Metrics:
     """What the checks look at.
 
     Attributes:
@@ -66,37 +66,37 @@ class Evidence:
         return name, varied[name]
 
 
-def judge(evidence: Evidence) -> list[Finding]:
+def judge(metrics: Metrics) -> list[Finding]:
     """Run every check; serious findings come first."""
-    found = [finding for check in CHECKS if (finding := check(evidence)) is not None]
+    found = [finding for check in CHECKS if (finding := check(metrics)) is not None]
     return sorted(found, key=lambda finding: not finding.serious)
 
 
-def _too_few(evidence: Evidence) -> Finding | None:
-    chains, draws = evidence.draws.num_chains, evidence.draws.num_samples
+def _too_few(metrics: Metrics) -> Finding | None:
+    chains, draws = metrics.draws.num_chains, metrics.draws.num_samples
     if draws >= 8 and chains >= 2:
         return None
     problem = f"{chains} chain(s) of {draws} draw(s) are too few to tell whether they agree."
     return Finding("too few", problem, "at least 4 chains of 100 draws.", draws < 8)
 
 
-def _stopped(evidence: Evidence) -> Finding | None:
-    chains = np.flatnonzero(evidence.draws.stopped)
+def _stopped(metrics: Metrics) -> Finding | None:
+    chains = np.flatnonzero(metrics.draws.stopped)
     if chains.size == 0:
         return None
     problem = (
-        f"{chains.size} of {evidence.draws.num_chains} chains ({_listed(chains)}) met a density of "
+        f"{chains.size} of {metrics.draws.num_chains} chains ({_listed(chains)}) met a density of "
         "+inf and were stopped."
     )
     return Finding("stopped chains", problem, "a bounded density: no chain can leave such a point.")
 
 
-def _disagree(evidence: Evidence) -> Finding | None:
-    name, value = evidence.worst(evidence.rhat, largest=True)
-    most = LARGEST_RHAT[evidence.rhat]
+def _disagree(metrics: Metrics) -> Finding | None:
+    name, value = metrics.worst(metrics.rhat, largest=True)
+    most = LARGEST_RHAT[metrics.rhat]
     if not value > most:
         return None
-    label = "nested R-hat" if evidence.rhat.startswith("nested") else "R-hat"
+    label = "nested R-hat" if metrics.rhat.startswith("nested") else "R-hat"
     problem = f"The chains disagree: {label} is {value:.3g} for {name} (at most {most})."
     remedy = (
         "more warm-up and more draws if R-hat falls as chains grow; if it does not, the chains sit "
@@ -105,13 +105,13 @@ def _disagree(evidence: Evidence) -> Finding | None:
     return Finding("chains disagree", problem, remedy)
 
 
-def _modes(evidence: Evidence) -> Finding | None:
-    if evidence.share is None or evidence.exact is None:
+def _modes(metrics: Metrics) -> Finding | None:
+    if metrics.share is None or metrics.exact is None:
         return None
-    share, exact = evidence.share, evidence.exact
-    total = evidence.draws.num_chains * evidence.draws.num_samples
+    share, exact = metrics.share, metrics.exact
+    total = metrics.draws.num_chains * metrics.draws.num_samples
     missed = np.flatnonzero((share == 0) & (exact * total > 20))
-    sizes = np.array([evidence.figures["ess_bulk"][f"mode {k}"] for k in range(exact.size)])
+    sizes = np.array([metrics.figures["ess_bulk"][f"mode {k}"] for k in range(exact.size)])
     noise = np.sqrt(exact * (1 - exact) / np.maximum(sizes, 1.0))
     distance = float(0.5 * np.abs(share - exact).sum())
     off = distance > 0.02 and bool((np.abs(share - exact) > 5 * noise).any())
@@ -127,8 +127,8 @@ def _modes(evidence: Evidence) -> Finding | None:
     return Finding("mode weights", problem, remedy)
 
 
-def _stuck(evidence: Evidence) -> Finding | None:
-    positions = evidence.draws.positions
+def _stuck(metrics: Metrics) -> Finding | None:
+    positions = metrics.draws.positions
     count = positions.shape[1]
     if count < 20:
         return None
@@ -147,19 +147,19 @@ def _stuck(evidence: Evidence) -> Finding | None:
     return Finding("stuck chains", problem, remedy)
 
 
-def _low_ess(evidence: Evidence) -> Finding | None:
-    worst = [(*evidence.worst(kind, largest=False), kind) for kind in ("ess_bulk", "ess_tail")]
-    constant = [name for name in evidence.names if evidence.figures["sd"][name] == 0]
-    rest = f" {_listed(constant)} never changed." if len(constant) == len(evidence.names) else ""
+def _low_ess(metrics: Metrics) -> Finding | None:
+    worst = [(*metrics.worst(kind, largest=False), kind) for kind in ("ess_bulk", "ess_tail")]
+    constant = [name for name in metrics.names if metrics.figures["sd"][name] == 0]
+    rest = f" {_listed(constant)} never changed." if len(constant) == len(metrics.names) else ""
     low = [(name, value, kind) for name, value, kind in worst if value < LEAST_ESS]
     if not low and not rest:
         return None
-    name, value, kind = min(low, key=lambda row: row[1]) if low else (evidence.names[0], 0.0, "ess")
+    name, value, kind = min(low, key=lambda row: row[1]) if low else (metrics.names[0], 0.0, "ess")
     label = {"ess_bulk": "bulk ESS", "ess_tail": "tail ESS"}.get(kind, "ESS")
-    total = evidence.draws.num_chains * evidence.draws.num_samples
+    total = metrics.draws.num_chains * metrics.draws.num_samples
     problem = f"Too few effective draws: {label} {value:.0f} of {total} draws for {name}.{rest}"
     factor = LEAST_ESS / max(value, 1.0)
-    _, ratio = evidence.worst(evidence.rhat, largest=True)
+    _, ratio = metrics.worst(metrics.rhat, largest=True)
     more = f"inv.Until(ess={LEAST_ESS:.0f})"
     remedy = f"about {factor:.0f} times as many draws ({more}), or a better kernel."
     if ratio > 1.1:
@@ -167,18 +167,18 @@ def _low_ess(evidence: Evidence) -> Finding | None:
     return Finding("low ESS", problem, remedy)
 
 
-def _periodic(evidence: Evidence) -> Finding | None:
-    apart = lag_distances(evidence.draws.positions)
+def _periodic(metrics: Metrics) -> Finding | None:
+    apart = lag_distances(metrics.draws.positions)
     # ESS stops summing at the first negative correlation and so overlooks a return after it:
     # a nearly complete return counts whatever ESS says
-    enough = 0.5 if evidence.ess_per_draw <= 0.1 else 0.1
+    enough = 0.5 if metrics.ess_per_draw <= 0.1 else 0.1
     returns = np.flatnonzero(apart[1:] < enough * apart[:1])
     if returns.size == 0:
         return None
     problem = (
         f"The moves are periodic: draws {int(returns[0]) + 2} steps apart are closer than "
-        f"neighbours. Acceptance {evidence.acceptance:.2f} comes with {evidence.ess_per_draw:.2g} "
-        f"effective draws per draw ({evidence.slowest}), a figure that a period can flatter."
+        f"neighbours. Acceptance {metrics.acceptance:.2f} comes with {metrics.ess_per_draw:.2g} "
+        f"effective draws per draw ({metrics.slowest}), a figure that a period can flatter."
     )
     remedy = (
         "mix in another kernel with inv.Mixture, give the proposal more auxiliary dimensions, and "
@@ -187,23 +187,23 @@ def _periodic(evidence: Evidence) -> Finding | None:
     return Finding("periodic moves", problem, remedy)
 
 
-def _nowhere(evidence: Evidence) -> Finding | None:
-    if evidence.acceptance < 0.6 or evidence.ess_per_draw > 0.01 or _periodic(evidence):
+def _nowhere(metrics: Metrics) -> Finding | None:
+    if metrics.acceptance < 0.6 or metrics.ess_per_draw > 0.01 or _periodic(metrics):
         return None
     problem = (
-        f"Moves are accepted but lead nowhere: acceptance {evidence.acceptance:.2f} with "
-        f"{evidence.ess_per_draw:.2g} effective draws per draw ({evidence.slowest})."
+        f"Moves are accepted but lead nowhere: acceptance {metrics.acceptance:.2f} with "
+        f"{metrics.ess_per_draw:.2g} effective draws per draw ({metrics.slowest})."
     )
     remedy = "longer moves (a larger step or scale), or a learned proposal if modes are far apart."
     return Finding("moves lead nowhere", problem, remedy, serious=False)
 
 
-def _nonfinite(evidence: Evidence) -> Finding | None:
-    share = _share(evidence, evidence.draws.nonfinite)
+def _nonfinite(metrics: Metrics) -> Finding | None:
+    share = _share(metrics, metrics.draws.nonfinite)
     if share == 0:
         return None
     problem = (
-        f"The density was not a number at {_count(evidence.draws.nonfinite)} proposals "
+        f"The density was not a number at {_count(metrics.draws.nonfinite)} proposals "
         f"({share:.2%} of draws), which were rejected and counted."
     )
     remedy = (
@@ -213,12 +213,12 @@ def _nonfinite(evidence: Evidence) -> Finding | None:
     return Finding("non-finite densities", problem, remedy, share > 0.01)
 
 
-def _round_trip(evidence: Evidence) -> Finding | None:
-    share = _share(evidence, evidence.draws.irreversible)
+def _round_trip(metrics: Metrics) -> Finding | None:
+    share = _share(metrics, metrics.draws.irreversible)
     if share == 0:
         return None
     problem = (
-        f"The involution did not return to its start at {_count(evidence.draws.irreversible)} "
+        f"The involution did not return to its start at {_count(metrics.draws.irreversible)} "
         f"proposals ({share:.2%} of draws), which were rejected and counted."
     )
     remedy = (
@@ -228,8 +228,8 @@ def _round_trip(evidence: Evidence) -> Finding | None:
     return Finding("round-trip failures", problem, remedy, share > 0.05)
 
 
-def _precision(evidence: Evidence) -> Finding | None:
-    values = evidence.draws.log_density
+def _precision(metrics: Metrics) -> Finding | None:
+    values = metrics.draws.log_density
     finite = values[np.isfinite(values)]
     if values.dtype != np.float32 or finite.size == 0:
         return None
@@ -244,8 +244,8 @@ def _precision(evidence: Evidence) -> Finding | None:
     return Finding("float32 log density", problem, remedy, spacing > 0.05)
 
 
-def _interrupted(evidence: Evidence) -> Finding | None:
-    known = evidence.draws.provenance
+def _interrupted(metrics: Metrics) -> Finding | None:
+    known = metrics.draws.provenance
     reason = (known.get("until") or {}).get("reason", "goal")
     if not known.get("interrupted") and reason in ("goal", "interrupted"):
         return None
@@ -287,8 +287,8 @@ def _longest_rest(moved: np.ndarray) -> np.ndarray:
     return (place - np.maximum.accumulate(np.where(moved, place, -1), axis=1)).max(axis=1)
 
 
-def _share(evidence: Evidence, counts: np.ndarray) -> float:
-    return float(np.sum(counts)) / (evidence.draws.num_chains * evidence.draws.num_samples)
+def _share(metrics: Metrics, counts: np.ndarray) -> float:
+    return float(np.sum(counts)) / (metrics.draws.num_chains * metrics.draws.num_samples)
 
 
 def _count(counts: np.ndarray) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from involutive.core.errors import InputError, check
 from involutive.core.statistics import ess, mcse, nested_rhat, rhat
-from involutive.diagnostics.findings import Evidence, judge
+from involutive.diagnostics.findings import Metrics, judge
 from involutive.diagnostics.summary import Summary
 from involutive.sampling.draws import Draws
 from involutive.sampling.quantities import Quantities, quantities
@@ -66,7 +66,7 @@ def summarise(draws: Draws, superchains: Any = None) -> Summary:
     if found.mode is not None and found.weights is not None:
         weights = _mode_weights(found.mode, found.weights)
     short = draws.num_chains >= MANY_CHAINS and draws.num_samples < SHORT
-    evidence = Evidence(
+    metrics = Metrics(
         draws=draws,
         names=list(rows),
         figures=figures,
@@ -76,7 +76,7 @@ def summarise(draws: Draws, superchains: Any = None) -> Summary:
         share=None if weights is None else weights.share,
         exact=None if weights is None else weights.exact,
     )
-    return Summary(evidence=evidence, findings=judge(evidence))
+    return Summary(metrics=metrics, findings=judge(metrics))
 
 
 def _quantities(draws: Draws) -> Quantities:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from involutive.diagnostics.findings import Evidence, Finding
+from involutive.diagnostics.findings import Finding, Metrics
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,11 +20,11 @@ class Summary:
     """What can be said about a run.
 
     Attributes:
-        evidence: the figures and the draws they come from.
+        metrics: the figures and the draws they come from.
         findings: problems, each with what to try; serious ones first.
     """
 
-    evidence: Evidence
+    metrics: Metrics
     findings: list[Finding] = field(default_factory=list)
 
     @cached_property
@@ -32,12 +32,12 @@ class Summary:
         """One row a quantity: mean, sd, 5% and 95% quantile, ESS, R-hat, MCSE."""
         import pandas as pd
 
-        return pd.DataFrame(self.evidence.figures, index=self.evidence.names)
+        return pd.DataFrame(self.metrics.figures, index=self.metrics.names)
 
     @property
     def ess_per_draw(self) -> float:
         """The least bulk ESS per draw over coordinates, |x|² and mode indicators."""
-        return self.evidence.ess_per_draw
+        return self.metrics.ess_per_draw
 
     @property
     def trustworthy(self) -> bool:
@@ -50,8 +50,8 @@ class Summary:
         if not self.trustworthy:
             kinds = [finding.kind for finding in self.findings if finding.serious]
             return f"Not trustworthy yet: {', '.join(kinds)}."
-        _, rhat = self.evidence.worst(self.evidence.rhat, largest=True)
-        name, size = self.evidence.worst("ess_bulk", largest=False)
+        _, rhat = self.metrics.worst(self.metrics.rhat, largest=True)
+        name, size = self.metrics.worst("ess_bulk", largest=False)
         return (
             f"Trustworthy as far as the chains can tell: at least {size:,.0f} effective draws "
             f"({name}) and R-hat at most {rhat:.3f} for every quantity."
@@ -60,7 +60,7 @@ class Summary:
     @property
     def movement(self) -> str:
         """Acceptance with the effective draws it bought."""
-        seen = self.evidence
+        seen = self.metrics
         return (
             f"acceptance {seen.acceptance:.3f} with {seen.ess_per_draw:.3g} effective draws per "
             f"draw (bulk ESS, least: {seen.slowest})"
@@ -86,11 +86,11 @@ class Summary:
         )
 
     def _title(self) -> str:
-        draws = self.evidence.draws
+        draws = self.metrics.draws
         return f"{draws.target.name}: {draws.num_chains} chains of {draws.num_samples} draws"
 
     def _modes(self) -> list[str]:
-        share, exact = self.evidence.share, self.evidence.exact
+        share, exact = self.metrics.share, self.metrics.exact
         if share is None or exact is None:
             return []
         distance = 0.5 * np.abs(share - exact).sum()

@@ -14,7 +14,7 @@ from involutive.core.errors import InputError, check
 from involutive.core.statistics import ess
 from involutive.diagnostics.summary import Summary
 from involutive.report import figures
-from involutive.report.evidence import with_kernel
+from involutive.report.moves import with_kernel
 from involutive.report.svg import inline
 from involutive.sampling.draws import Draws
 
@@ -69,7 +69,7 @@ class Page:
 
         self.draws, self.assessment = draws, assessment
         self.summary: Summary = draws.summary()
-        self.evidence = self.summary.evidence
+        self.metrics = self.summary.metrics
         found = draws.derived or quantities(draws.target, draws.positions)
         self.scalars = found.scalars()
         self.rows = found.scalars() | found.coordinates() | found.shape()
@@ -167,7 +167,7 @@ class Page:
         )
 
     def _modes(self) -> Section | None:
-        share, exact = self.evidence.share, self.evidence.exact
+        share, exact = self.metrics.share, self.metrics.exact
         if share is None or exact is None:
             return None
         text = f"{self.summary._modes()[0]}."
@@ -210,7 +210,7 @@ class Page:
         return Section("lags", "Autocorrelation", body)
 
     def _acceptance(self) -> Section:
-        slowest = self.evidence.slowest
+        slowest = self.metrics.slowest
         values = self.rows.get(slowest, self.draws.log_density)
         sizes = np.array([ess(chain[None]).item() for chain in values]) / self.draws.num_samples
         drawn = figures.acceptance(
@@ -269,7 +269,7 @@ class Page:
 
     def _worst(self, rows: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
         """The quantities with the fewest effective draws, in their own order."""
-        sizes = self.evidence.figures["ess_bulk"]
+        sizes = self.metrics.figures["ess_bulk"]
         finite = [name for name in rows if np.isfinite(rows[name]).all()]
         worst = sorted(finite, key=lambda name: np.nan_to_num(sizes.get(name, np.inf)))[:count]
         return {name: rows[name] for name in finite if name in worst}

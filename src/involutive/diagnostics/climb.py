@@ -1,0 +1,65 @@
+"""Climbs: many points moved uphill on a log density, at once and on the host.
+
+Steps are Barzilai and Borwein's, `|s|² / |s·Δgradient|`, taken only where the density rises and
+never longer than `reach`, so that a climb ends on the hill it began on.
+"""
+
+import numpy as np
+
+from involutive._xla.batched import Rows
+
+FIRST = 0.02  # the first step, in units of `reach`; a guess: later steps follow the curvature
+GROWS, SHRINKS = 2.0, 0.25  # of a step where the curvature tells nothing, and after a refusal
+SETTLED = 1e-4  # nats that a step must gain, or the climb has ended; a guess
+
+
+def climb(
+    rows: Rows, points: np.ndarray, scale: np.ndarray, reach: np.ndarray, steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Move every point uphill.
+
+    Args:
+        rows: the log density.
+        points: `(n, dim)`; each should have a finite density.
+        scale: `(dim,)`, the unit of length of every coordinate.
+        reach: `(n,)`, the longest step of every point, in those units.
+        steps: the most gradients of a point.
+
+    Returns:
+        The points reached and their log densities.
+    """
+    x = np.asarray(points, np.float64) / scale
+    value, slope = _look(rows, x, scale)
+    step = FIRST * reach / np.maximum(np.linalg.norm(slope, axis=1), 1e-300)
+    alive = np.isfinite(value)
+    for _ in range(steps):
+        at = np.flatnonzero(alive)
+        if at.size == 0:
+            break
+        move = step[at, None] * slope[at]
+        length = np.linalg.norm(move, axis=1)
+        move *= np.minimum(1.0, reach[at] / np.maximum(length, 1e-300))[:, None]
+        new_value, new_slope = _look(rows, x[at] + move, scale)
+        better = new_value > value[at]
+        step[at] = np.where(better, _next_step(step[at], move, new_slope - slope[at]), step[at])
+        step[at[~better]] *= SHRINKS
+        gain = new_value - value[at]
+        won = at[better]
+        x[won], value[won], slope[won] = x[won] + move[better], new_value[better], new_slope[better]
+        alive[won[gain[better] < SETTLED]] = False
+        alive[at[~better]] = np.linalg.norm(move[~better], axis=1) > 1e-7 * reach[at[~better]]
+    return (x * scale).astype(rows.dtype), value
+
+
+def _next_step(step: np.ndarray, move: np.ndarray, change: np.ndarray) -> np.ndarray:
+    bend = -np.sum(move * change, axis=1)
+    straight = np.sum(move**2, axis=1) / np.maximum(bend, 1e-300)
+    return np.where(bend > 0, np.minimum(straight, 10 * step), GROWS * step)
+
+
+def _look(rows: Rows, x: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The density and its gradient, in units of `scale`; -inf and 0 where they are not numbers."""
+    value, slope = rows.slopes((x * scale).astype(rows.dtype))
+    fine = np.isfinite(value) & np.isfinite(slope).all(axis=1)
+    value = np.where(fine, value.astype(np.float64), -np.inf)
+    return value, np.where(fine[:, None], slope.astype(np.float64), 0.0) * scale

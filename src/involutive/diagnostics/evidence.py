@@ -1,0 +1,286 @@
+"""The evidence: log Z = log ∫ p of an unnormalised density p, from a proposal q that is normalised.
+
+From q's side, importance sampling: Z = E_q[w] with w = p/q. From both sides, the optimal bridge
+(Meng and Wong, 1996): with n draws of q, m effective draws of chains and s = m/(n + m),
+
+    Z = E_q[w / (s w + (1 - s) Z)] / E_p[1 / (s w + (1 - s) Z)],
+
+iterated to its fixed point. Its error is that of both means, the chains' by their autocorrelation.
+Neither sees a mode that both q and the chains miss, so `coverage` searches for mass outside q.
+Where the estimates disagree, or mass was found outside, the figure is withheld.
+"""
+
+import time
+from typing import NamedTuple
+
+import jax.random as jr
+import numpy as np
+from flowjax.distributions import AbstractDistribution, Normal
+from jaxtyping import Array, Key
+
+from involutive._xla.batched import LawRows, Rows
+from involutive.core.errors import InputError, check, check_count
+from involutive.core.keys import KeyLike, as_key, generator, split
+from involutive.core.statistics import ess, log_mean_exp, mcse, pareto_k, rhat
+from involutive.diagnostics.coverage import Missed, missed
+from involutive.diagnostics.measured import Estimate, Evidence
+from involutive.kernel.classical import random_walk
+from involutive.kernel.composite import Cycle
+from involutive.kernel.kernel import AbstractKernel, Kernel
+from involutive.kernel.proposals import proposal_distribution
+from involutive.sampling.draws import Draws
+from involutive.sampling.sample import sample
+
+CHAINS = 64
+WIDE = 3.0  # sd of the points that climbs start from beside q: `learn`'s default X
+LARGEST_K = 0.7  # standard: Vehtari et al. (2024)
+LARGEST_RHAT = 1.05  # of the bridge's term over chains; a guess
+LEAST_SIZE = 100.0  # effective draws of q; below it the error of a mean of weights is not known
+APART = 4.0  # standard errors between the two estimates; a guess
+UNSEEN = 0.01  # share of the chains' draws above every weight of q's draws; a guess
+OUTSIDE = 0.002  # share of Z outside q that is named, however large the error; a guess
+ITERATIONS = 200  # of the bridge; it converges in about ten
+
+
+def evidence(
+    kernel: AbstractKernel,
+    *,
+    key: KeyLike,
+    draws: Draws | None = None,
+    num_samples: int = 20_000,
+    progress: bool | None = None,
+) -> Evidence:
+    """Estimate log Z, the log of the integral of the target, with its error.
+
+    Args:
+        kernel: a kernel whose proposal has a known density q, as `learn` makes it.
+        key: an int seed or a JAX key.
+        draws: the chains' draws of the same target, from `sample`; made here by default.
+        num_samples: draws of q, and about as many of the chains if they are run here.
+        progress: show a progress bar for the chains; by default on a terminal.
+
+    Returns:
+        `log_z` with `error`, an interval from `lower` to `upper`, and whether it is `trustworthy`.
+
+    Raises:
+        InputError: if no proposal density is known, or draws are of another target.
+
+    Example:
+        ```python
+        import involutive as inv
+
+        kernel = inv.learn(inv.targets.mog6(), key=0)
+        result = inv.evidence(kernel, key=1)
+        print(result)
+        ```
+    """
+    began = time.perf_counter()
+    check(isinstance(kernel, AbstractKernel), f"kernel must be a kernel, got {type(kernel)}")
+    check_count("num_samples", num_samples, least=100)
+    law = proposal_distribution(kernel)
+    if law is None:
+        raise InputError(
+            "evidence needs a proposal with a known density q, and this kernel only moves from "
+            "where it is, as HMC does; pass what inv.learn returned"
+        )
+    _check_draws(draws, kernel)
+    key_q, key_chains, key_probe = split(as_key(key), 3)
+    p, q = Rows(kernel.target.log_density, kernel.target.dim), LawRows(law)
+    drawn = q.draws(key_q, num_samples)
+    forward = _log_weights(p.values(drawn), q.values(drawn))
+    check(
+        np.isfinite(forward).any(),
+        "the density must be finite somewhere under q, but it was -inf or NaN at every one of "
+        f"{num_samples} draws of the proposal; learn the proposal again",
+    )
+    own = draws is None
+    if draws is None:
+        draws = _chains(kernel, key_chains, drawn, num_samples, progress)
+    flat = draws.positions.reshape(-1, kernel.target.dim)
+    backward = _log_weights(draws.log_density.ravel(), q.values(flat)).reshape(
+        draws.log_density.shape
+    )
+    # rounding: what log p and log q are known to, which matters where q = p
+    rounding = float(np.finfo(p.dtype).eps) * (1 + float(np.median(np.abs(draws.log_density))))
+    important, joined = (
+        Estimate(log_z, float(np.hypot(error, rounding)))
+        for log_z, error in (importance(forward), bridge(forward, backward))
+    )
+    rng = generator(key_probe)
+    wide = _wide_starts(kernel, law, key_probe, rng)
+    outside = missed(p, q, drawn, wide, important.log_z, float(np.max(forward)), rng)
+    figures = _Figures(forward, backward, important, joined, outside)
+    evaluations = p.evaluations + (flat.shape[0] if own else 0)
+    return Evidence(
+        log_z=joined.log_z if not figures.withheld() else float("nan"),
+        error=joined.error,
+        pareto_k=pareto_k(forward),
+        effective_share=effective_share(forward),
+        importance=important,
+        bridge=joined,
+        reasons=tuple(figures.withheld() + figures.doubts()),
+        marginal=getattr(kernel.target, "prior", None) is not None,
+        target=kernel.target.name,
+        num_samples=num_samples,
+        evaluations=int(evaluations),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def importance(forward: np.ndarray) -> Estimate:
+    """`log mean w` of draws of q, with the standard error of the mean on the log scale."""
+    log_z = log_mean_exp(forward)
+    weights = np.exp(forward - log_z)
+    return Estimate(log_z, float(weights.std(ddof=1) / np.sqrt(weights.size)))
+
+
+def bridge(forward: np.ndarray, backward: np.ndarray) -> Estimate:
+    """The optimal bridge between draws of q and of chains `(chains, draws)`.
+
+    Args:
+        forward: log p/q at draws of q.
+        backward: log p/q at the chains' draws.
+    """
+    count = forward.size
+    centre = log_mean_exp(forward)
+    ahead, back = forward - centre, backward - centre
+    size = float(np.nan_to_num(ess(back), nan=0.0)) or 1.0
+    share = min(size, back.size) / (min(size, back.size) + count)
+    log_r = 0.0
+    for _ in range(ITERATIONS):
+        low = np.log1p(-share) + log_r
+        new = log_mean_exp(ahead - np.logaddexp(np.log(share) + ahead, low))
+        new -= log_mean_exp(-np.logaddexp(np.log(share) + back, low))
+        if abs(new - log_r) < 1e-10:
+            break
+        log_r = new
+    low = np.log1p(-share) + log_r
+    top = np.exp(ahead - np.logaddexp(np.log(share) + ahead, low))
+    bottom = np.exp(-np.logaddexp(np.log(share) + back, low))
+    of_q = top.std(ddof=1) / top.mean() / np.sqrt(count)
+    of_p = float(np.nan_to_num(mcse(bottom))) / bottom.mean()
+    return Estimate(float(centre + log_r), float(np.hypot(of_q, of_p)))
+
+
+def effective_share(forward: np.ndarray) -> float:
+    """`(Σw)² / (n Σw²)`: the share of draws of q that are effective."""
+    weights = np.exp(forward - np.max(forward))
+    return float(weights.sum() ** 2 / (weights.size * np.sum(weights**2)))
+
+
+class _Figures(NamedTuple):
+    """What the verdict rests on."""
+
+    forward: np.ndarray
+    backward: np.ndarray
+    importance: Estimate
+    bridge: Estimate
+    outside: Missed
+
+    def withheld(self) -> list[str]:
+        """Reasons for which no figure is given."""
+        reasons = []
+        noise = float(np.hypot(self.importance.error, self.bridge.error))
+        gap = abs(self.importance.log_z - self.bridge.log_z)
+        if not gap <= APART * noise + 1e-6:
+            reasons.append(
+                f"importance sampling gives {self.importance.log_z:.4g} and the bridge "
+                f"{self.bridge.log_z:.4g}, {gap / max(noise, 1e-12):.0f} standard errors apart: "
+                "the proposal and the chains do not see the same mass"
+            )
+        unseen = float(np.mean(self.backward > self.forward.max()))
+        if unseen > UNSEEN:
+            reasons.append(
+                f"{unseen:.1%} of the chains' draws lie where p/q is above every weight of the "
+                "proposal's draws: the proposal misses a mode or a tail"
+            )
+        ratio = self.outside.log_mass - self.importance.log_z
+        share = 1 / (1 + np.exp(-min(ratio, 700.0))) if np.isfinite(ratio) else 0.0
+        if share > max(OUTSIDE, 2 * self.importance.error):
+            reasons.append(
+                f"at least {share:.2g} of the mass lies outside the proposal, near "
+                f"{np.array2string(self.outside.point[:6], precision=3)}: learn again, "  # type: ignore[index]
+                "with an initial law that covers it"
+            )
+        return reasons
+
+    def doubts(self) -> list[str]:
+        """Reasons for which the figure is not to be trusted as it stands."""
+        reasons = []
+        k, size = pareto_k(self.forward), effective_share(self.forward) * self.forward.size
+        if k >= LARGEST_K:
+            reasons.append(f"Pareto k of the weights is {k:.2f} (below {LARGEST_K} is reliable)")
+        if size < LEAST_SIZE:
+            reasons.append(
+                f"{size:.0f} draws of the proposal are effective (at least {LEAST_SIZE:.0f} needed)"
+            )
+        apart = float(rhat(np.clip(self.backward - self.bridge.log_z, -50.0, 50.0)))
+        if apart > LARGEST_RHAT:
+            reasons.append(
+                f"the chains disagree on p/q (R-hat {apart:.3g}, at most {LARGEST_RHAT}): "
+                "longer chains"
+            )
+        return reasons
+
+
+def _log_weights(log_p: np.ndarray, log_q: np.ndarray) -> np.ndarray:
+    """log p - log q in double precision; NaN counts as a density of zero, as it does in chains."""
+    with np.errstate(invalid="ignore"):
+        log_w = log_p.astype(np.float64) - log_q.astype(np.float64)
+    return np.where(np.isnan(log_w), -np.inf, log_w)
+
+
+def _check_draws(draws: Draws | None, kernel: AbstractKernel) -> None:
+    if draws is None:
+        return
+    check(isinstance(draws, Draws), f"draws must come from inv.sample, got {type(draws).__name__}")
+    found, dim = draws.positions.shape[2], kernel.target.dim
+    check(found == dim, f"draws must be of the kernel's target, of dim {dim}, got dim {found}")
+    check(
+        draws.num_samples >= 8,
+        f"draws must have at least 8 of every chain, got {draws.num_samples}; pass draws=None",
+    )
+
+
+def _chains(
+    kernel: AbstractKernel,
+    key: Key[Array, ""],
+    drawn: np.ndarray,
+    count: int,
+    progress: bool | None,
+) -> Draws:
+    """Chains started from q; with a local move if the kernel has none of its own.
+
+    A proposal that ignores the state never leaves its own support.
+    """
+    each = max(8, -(-count // CHAINS))
+    mover = kernel.mover
+    moves = Cycle([_local(mover, drawn), mover]) if isinstance(mover, Kernel) else kernel
+    warmup = max(getattr(kernel, "warmup", 0), each // 10)
+    starts = drawn[:CHAINS]
+    return sample(
+        moves, key=key, num_chains=CHAINS, num_samples=each, num_warmup=warmup, initial=starts,
+        progress=progress,
+    )  # fmt: skip
+
+
+def _local(kernel: Kernel, drawn: np.ndarray) -> Kernel:
+    """A random walk as long as neighbouring draws of q are apart."""
+    from scipy.spatial import KDTree
+
+    some = drawn[:1000].astype(np.float64)
+    apart = KDTree(some).query(some, k=min(6, len(some)))[0][:, -1]
+    dim = drawn.shape[1]
+    return random_walk(kernel.target, float(np.median(apart)) * 2.38 / dim)
+
+
+def _wide_starts(
+    kernel: AbstractKernel, law: AbstractDistribution, key: Key[Array, ""], rng: np.random.Generator
+) -> np.ndarray:
+    """Points of X, where the kernel has one beside q, and of N(0, 3² I)."""
+    dim = kernel.target.dim
+    points = [WIDE * rng.normal(size=(128, dim))]
+    initial = kernel.initial
+    if isinstance(initial, Normal) and initial.shape == law.shape:
+        points.append(LawRows(initial).draws(jr.fold_in(key, 1), 128))
+    return np.concatenate(points)
