@@ -117,8 +117,11 @@ INVOLUTIONS: Mapping[str, Make] = {
     "permutation-odd": lambda key: inv.PermutationBlock.random(key, 7),
     "swap": lambda key: inv.PermutationBlock.swap(SIZE),
     "matrix": lambda key: inv.MatrixBlock.random(key, SIZE),
+    "matrix-by-hand": lambda key: inv.MatrixBlock(
+        jr.normal(key, (SIZE,)), jnp.eye(SIZE)[0] - 0.3 * jnp.eye(SIZE)[2]
+    ),
     "matrix-odd": lambda key: inv.MatrixBlock.random(key, 5),
-    "matrix-steep": lambda key: inv.MatrixBlock(jnp.eye(SIZE)[0], jnp.eye(SIZE)[1]),
+    "matrix-steep": lambda key: inv.MatrixBlock.trainable(jnp.eye(SIZE)[0], jnp.eye(SIZE)[1]),
     "function-additive": lambda key: inv.FunctionBlock(additive(SIZE // 2)(key)),
     "function-affine": lambda key: inv.FunctionBlock(affine(SIZE // 2)),
     "function-bent": lambda key: inv.FunctionBlock(bent(SIZE // 2)),

@@ -15,11 +15,11 @@ from involutive.involutions.blocks import (
     AbstractInvolution,
     Conjugate,
     FunctionBlock,
-    MatrixBlock,
     PermutationBlock,
     Sandwich,
 )
 from involutive.involutions.lattice import Lattice, lattice
+from involutive.involutions.matrix import MatrixBlock
 from involutive.kernel.classical import a_nice_mc, hmc, random_walk
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import AbstractKernel, Info, Kernel, State

@@ -377,6 +377,17 @@ def deep(arrays: dict, header: dict) -> None:
     header["tree"]["fields"]["initial"] = node
 
 
+def test_matrix_blocks_of_before_load_as_blocks_that_turn(tmp_path):
+    """Files from when every block turned w towards v name v and w alone."""
+    block = inv.MatrixBlock.trainable([1.0, 0.0, 0.0, 0.0], [0.01, 1.0, 0.0, 0.0])
+    kernel = inv.Kernel(skewed(2), block, inv.standard_normal(2))
+    path, z = tmp_path / "k.inv", jnp.asarray([0.3, -1.2, 0.7, 1.9])
+    inv.save(path, kernel)
+    rewritten(path, lambda _, header: header["tree"]["fields"]["involution"]["fields"].pop("turns"))
+    found = inv.load(path, skewed(2), inv.Kernel)
+    np.testing.assert_array_equal(moved(found, z), moved(kernel, z))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -2,7 +2,7 @@
 
     FunctionBlock     I_F(z) = g⁻¹(z₂) ⌢ g(z₁)        g any bijection of one half
     PermutationBlock  I_P(z) = σ z                     σ∘σ = id
-    MatrixBlock       I_M = Id - 2 v⊗w / (v·w)
+    MatrixBlock       I_M = Id - 2 v⊗w / (v·w)         in matrix.py
     Sandwich          outer ∘ inner ∘ outer
     Conjugate         g⁻¹ ∘ inner ∘ g
 
@@ -14,20 +14,17 @@ import abc
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from flowjax.bijections import AbstractBijection
-from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from involutive.bijections.cascades import constant_log_det
 from involutive.core.errors import InputError, check, check_count
-from involutive.core.keys import KeyLike, as_key
+from involutive.core.keys import KeyLike, as_key, generator
+from involutive.core.types import ArrayLike
 
 Vector = Float[Array, " size"]
 Scalar = Float[Array, ""]
-
-LEAST_COSINE = 0.2  # float32 round trips stay below 1e-5 from here up
 
 
 class AbstractInvolution(eqx.Module):
@@ -83,7 +80,7 @@ class PermutationBlock(AbstractInvolution):
 
     sigma: Int[Array, " size"]
 
-    def __init__(self, sigma: object):
+    def __init__(self, sigma: ArrayLike):
         order = np.asarray(sigma)
         check(
             order.ndim == 1 and order.size > 0 and np.issubdtype(order.dtype, np.integer),
@@ -110,7 +107,7 @@ class PermutationBlock(AbstractInvolution):
         fixed = [1.0, 1.0]
         for k in range(2, n + 1):
             fixed.append(1.0 / (1.0 + (k - 1) * fixed[k - 1]))
-        rng = np.random.default_rng(np.asarray(jr.key_data(as_key(key))).tolist())
+        rng = generator(as_key(key))
         sigma, free = np.arange(n), list(range(n))
         while free:
             stays = rng.random() < fixed[len(free)]
@@ -136,63 +133,6 @@ class PermutationBlock(AbstractInvolution):
 
     def __call__(self, z: Vector) -> tuple[Vector, Scalar]:
         return z[self.sigma], jnp.zeros((), z.dtype)
-
-
-class MatrixBlock(AbstractInvolution):
-    """`z ↦ z - 2 v (w·z)/(v·w)`; trainable, with determinant -1.
-
-    The map grows without bound as v and w become orthogonal, so w is turned towards v wherever
-    their cosine would fall below 0.2. Every parameter value is therefore safe, and pairs at a
-    larger cosine (of either sign: -w gives the same map) are used exactly as they are.
-    """
-
-    v: Vector
-    w: Vector
-
-    def __init__(self, v: object, w: object):
-        v, w = jnp.asarray(v, float), jnp.asarray(w, float)
-        check(
-            v.ndim == 1 and v.shape == w.shape and v.size > 0,
-            f"v and w must be vectors of one size, got shapes {v.shape} and {w.shape}",
-        )
-        for name, vector in (("v", v), ("w", w)):
-            if not isinstance(vector, Tracer):
-                check(
-                    bool(jnp.all(jnp.isfinite(vector))) and bool(jnp.any(vector != 0)),
-                    f"{name} must be finite and not zero, got {np.asarray(vector).tolist()[:8]}",
-                )
-        self.v, self.w = v, jnp.where(v @ w < 0, -w, w)
-
-    @staticmethod
-    def random(key: KeyLike, n: int) -> "MatrixBlock":
-        """Draw v uniformly on the sphere and w at a moderate angle to it."""
-        check_count("n", n)
-        key_v, key_w = jr.split(as_key(key))
-        v = jr.normal(key_v, (n,))
-        return MatrixBlock(v, v + 0.5 * jr.normal(key_w, (n,)))
-
-    @property
-    def size(self) -> int:
-        return self.v.shape[0]
-
-    @property
-    def volume_preserving(self) -> bool:
-        return True
-
-    def directions(self) -> tuple[Vector, Vector]:
-        """Return unit v and w with `cos(v, w) ≥ 0.2`; the same map as (v, w) where that held."""
-        v, w = _unit(self.v), _unit(self.w)
-        along = v @ w
-        across = w - along * v
-        steepest = LEAST_COSINE / np.sqrt(1 - LEAST_COSINE**2)
-        # |along| mirrors an obtuse w, so that the turn is continuous and w = -v gives w = v
-        along = jnp.maximum(jnp.abs(along), steepest * _norm(across))
-        return v, _unit(across + along * v)
-
-    def __call__(self, z: Vector) -> tuple[Vector, Scalar]:
-        v, w = self.directions()
-        v, w = v.astype(z.dtype), w.astype(z.dtype)
-        return z - v * (2 * (w @ z) / (v @ w)), jnp.zeros((), z.dtype)
 
 
 class Sandwich(AbstractInvolution):
@@ -250,21 +190,6 @@ class Conjugate(AbstractInvolution):
         moved, log_det_moved = self.inner(there)
         back, log_det_back = self.g.inverse_and_log_det(moved)
         return back, log_det_there + log_det_moved + log_det_back
-
-
-def _norm(x: Vector) -> Scalar:
-    """`|x|`, with a gradient of zero at zero."""
-    square = jnp.sum(x**2)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
-
-
-def _unit(x: Vector) -> Vector:
-    """`x/|x|` without overflow; the first axis where x is zero."""
-    largest = jnp.max(jnp.abs(x))
-    scaled = x / jnp.where(largest > 0, largest, 1.0)
-    fallback = jnp.zeros_like(x).at[0].set(1.0)
-    scaled = jnp.where(largest > 0, scaled, fallback)
-    return scaled / _norm(scaled)
 
 
 def _check_bijection(g: object) -> None:

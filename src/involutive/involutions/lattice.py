@@ -26,12 +26,12 @@ from involutive.involutions.blocks import (
     AbstractInvolution,
     Conjugate,
     FunctionBlock,
-    MatrixBlock,
     PermutationBlock,
     Sandwich,
     Scalar,
     Vector,
 )
+from involutive.involutions.matrix import MatrixBlock
 
 
 class Lattice(AbstractInvolution):

@@ -193,6 +193,14 @@ def _field_names(cls: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(cls))
 
 
+def _defaults(cls: type) -> dict[str, Any]:
+    """The defaults of fields that have one; files written before a field existed lack it."""
+    if not dataclasses.is_dataclass(cls):
+        return {}
+    missing = dataclasses.MISSING
+    return {f.name: f.default for f in dataclasses.fields(cls) if f.default is not missing}
+
+
 # ── Reading ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -249,6 +257,7 @@ class Decoder:
         cls = _lookup("class", node["name"])
         check(isinstance(cls, type), f"{node['name']} must be a class, got a function")
         fields = {name: self(part) for name, part in node["fields"].items()}
+        fields = _defaults(cls) | fields
         strange = set(fields) ^ set(_field_names(cls))
         check(not strange, f"fields of {node['name']} differ in {sorted(strange)[:4]}")
         if hasattr(cls, "_fields"):

@@ -23,12 +23,12 @@ from involutive.core.errors import check
 from involutive.involutions.blocks import (
     Conjugate,
     FunctionBlock,
-    MatrixBlock,
     PermutationBlock,
     Sandwich,
 )
 from involutive.involutions.classical import Directed, Leapfrog, RandomWalk
 from involutive.involutions.lattice import Lattice, LatticeMatrix
+from involutive.involutions.matrix import MatrixBlock
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import Kernel
 from involutive.storage.codec import InnerFunction, register
