@@ -68,7 +68,8 @@ def learn(
         key: an int seed or a JAX key; learning is deterministic given it, unless a budget in
             seconds cuts it short.
         samples: (approximate) posterior draws `(n, dim)`; the search for modes is skipped then.
-        initial: the law X to start from, or starting points `(n, dim)`; by default N(0, 3² I).
+        initial: the law X to start from, or starting points `(n, dim)`; by default the
+            target's prior where it has one, else N(0, 3² I).
         budget: seconds, or `Budget(seconds=..., evaluations=...)`.
         strategy: "recipe", or "bootstrap": the paper's network and adversarial objective, trained
             on the chain's own draws (`by_bootstrap.py`); it finds no mode that its chains miss.
@@ -101,7 +102,7 @@ def learn(
     )
     make_room()
     root = as_key(key)
-    law = initial_law(initial, target.dim)
+    law = initial_law(target.initial if initial is None else initial, target.dim)
     meter = Meter(as_budget(budget))
     rows = None if samples is None else check_samples(samples, target.dim)
     check_density(target)

@@ -28,6 +28,8 @@ class Quantities:
         mode: `(chains, draws)`, the mode each draw lies in, where the target names modes.
         weights: the exact weight of every mode.
         dims, coords: names of the axes of the variables, and of the places along them.
+        periods: the ends of the circle of every variable that is an angle.
+        declared: whether the variables are declared parameters and stand for the coordinates.
     """
 
     variables: dict[str, np.ndarray]
@@ -36,6 +38,8 @@ class Quantities:
     weights: tuple[float, ...] | None = None
     dims: Mapping[str, Any] = field(default_factory=dict)
     coords: Mapping[str, Any] = field(default_factory=dict)
+    periods: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    declared: bool = False
 
     def scalars(self) -> dict[str, np.ndarray]:
         """Every element of every variable, `(chains, draws)`, by a name such as `theta[2]`."""
@@ -47,12 +51,36 @@ class Quantities:
         return rows
 
     def coordinates(self) -> dict[str, np.ndarray]:
-        """The flat coordinates; under the variables' names where the two are the same numbers."""
+        """The flat coordinates; under the variables' names where the two are the same numbers.
+
+        Declared parameters stand for the coordinates, each angle by its cosine and sine.
+        """
+        if self.declared:
+            return self.directions()
         scalars, columns = self.scalars(), np.moveaxis(self.positions, 2, 0)
         same = len(scalars) == len(columns) and all(
             np.array_equal(a, b) for a, b in zip(scalars.values(), columns, strict=True)
         )
         return scalars if same else {f"flat[{i}]": column for i, column in enumerate(columns)}
+
+    def angles(self) -> dict[str, tuple[float, float]]:
+        """The elements of variables that are angles, by name, with the ends of their circle."""
+        return {
+            name: ends
+            for name in self.scalars()
+            if (ends := self.periods.get(name.split("[")[0])) is not None
+        }
+
+    def directions(self) -> dict[str, np.ndarray]:
+        """Every element of every variable, an angle as its cosine and sine."""
+        rows, angles = {}, self.angles()
+        for name, values in self.scalars().items():
+            if name not in angles:
+                rows[name] = values
+                continue
+            turn = as_turn(values, angles[name])
+            rows |= {f"cos {name}": np.cos(turn), f"sin {name}": np.sin(turn)}
+        return rows
 
     def shape(self) -> dict[str, np.ndarray]:
         """|x|² and, where modes are known, the indicator of each."""
@@ -80,11 +108,24 @@ def quantities(target: Target, positions: np.ndarray) -> Quantities:
     labels = target.labels
     unordered = _over(target.constrain, positions)
     variables = {name: unordered[name] for name in _names(target)}
-    return Quantities(variables, positions, mode, weights, labels.dims, labels.coords)
+    return Quantities(
+        variables, positions, mode, weights,
+        labels.dims, labels.coords, labels.periods, labels.declared,
+    )  # fmt: skip
+
+
+def as_turn(values: np.ndarray, ends: tuple[float, float]) -> np.ndarray:
+    """Values on a circle with those ends as angles in radians."""
+    return 2 * np.pi * (np.asarray(values, np.float64) - ends[0]) / (ends[1] - ends[0])
 
 
 def judged(target: Target, positions: np.ndarray) -> dict[str, np.ndarray]:
-    """The judged quantities alone, under flat names; for looks during a run."""
+    """The judged quantities alone, under flat names; for looks during a run.
+
+    Declared parameters are judged as themselves, since an angle's coordinates say little of it.
+    """
+    if target.labels.declared:
+        return quantities(target, positions).judged()
     names = {f"x[{i}]": positions[..., i] for i in range(positions.shape[2])}
     mode = None if target.modes is None else _over(target.modes.label, positions)
     weights = None if target.modes is None else target.modes.weights

@@ -183,7 +183,8 @@ class Chains:
         """Place the chains at given positions, or draw them until their density is finite."""
         dim = self.kernel.target.dim
         if initial is None or isinstance(initial, AbstractDistribution):
-            law = initial or self.kernel.initial or Normal(jnp.zeros(dim), jnp.ones(dim))
+            own = self.kernel.initial or self.kernel.target.initial
+            law = initial or own or Normal(jnp.zeros(dim), jnp.ones(dim))
             self.blocks = self._each(lambda i: self._start_block(law, i))
         else:
             positions = self._rows(check_positions(initial, self.ids.size, dim))

@@ -64,7 +64,7 @@ def sample(
             for (its `warmup`), and none for other kernels.
         thin: steps a kept draw.
         initial: positions `(num_chains, dim)`, a law to draw them from, or None for the kernel's
-            own law (a standard normal if it has none).
+            own law, else the target's (its prior), else a standard normal.
         until: a goal to stop at, `Until(ess=10_000, rhat=1.01)`; its `max_samples` then takes the
             place of `num_samples`.
         progress: show a progress bar; by default on a terminal.

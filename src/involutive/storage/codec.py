@@ -21,6 +21,7 @@ import numpy as np
 
 from involutive.core.errors import InputError, check
 from involutive.storage.format import Arrays
+from involutive.targets.parameters import Initial
 from involutive.targets.target import Target
 
 ItemT = TypeVar("ItemT")
@@ -136,6 +137,8 @@ class Encoder:
         if isinstance(node, Target):
             self.targets.append(node)
             return {MARK: "target"}
+        if isinstance(node, Initial):  # made anew from the target, as priors may be anything
+            return {MARK: "initial"}
         if isinstance(node, jax.Array | np.ndarray | np.generic):
             return self._array(node, path)
         if isinstance(node, list | tuple) and not hasattr(node, "_fields"):
@@ -221,6 +224,11 @@ class Decoder:
 
     def _read_target(self, node: dict) -> Any:
         return self.target
+
+    def _read_initial(self, node: dict) -> Any:
+        found = None if self.target is None else self.target.initial
+        check(found is not None, "it starts from declared parameters, and the target has none")
+        return found
 
     def _read_array(self, node: dict) -> jax.Array:
         return jnp.asarray(self.arrays[node["name"]])

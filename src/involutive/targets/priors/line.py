@@ -1,0 +1,115 @@
+"""Priors of real numbers."""
+
+from typing import Any
+
+import jax.random as jr
+from jax.scipy import stats
+
+from involutive.targets.declare import DimsLike, Parameter, ShapeLike
+from involutive.targets.priors.independent import prior
+from involutive.targets.supports import Line
+
+
+def Normal(
+    loc: Any = 0.0, scale: Any = 1.0, *, shape: ShapeLike | None = None, dims: DimsLike = None
+) -> Parameter:
+    """The normal distribution N(loc, scale²).
+
+    Args:
+        loc: its mean.
+        scale: its sd.
+        shape: the shape of the value; by default that of the arguments.
+        dims: names of its axes, for ArviZ.
+
+    Returns:
+        The parameter with its prior, to be named in `Parameters`.
+
+    Example:
+        >>> import involutive as inv
+        >>> inv.Parameters(mu=inv.Normal(0, 5)).names
+        ('mu',)
+    """
+    parameters = {"loc": loc, "scale": scale}
+    return prior(
+        "Normal",
+        Line,
+        stats.norm.logpdf,
+        lambda key, n, m, s: m + s * jr.normal(key, n),
+        parameters,
+        shape,
+        dims,
+        positive=("scale",),
+    )
+
+
+def StudentT(
+    df: Any,
+    loc: Any = 0.0,
+    scale: Any = 1.0,
+    *,
+    shape: ShapeLike | None = None,
+    dims: DimsLike = None,
+) -> Parameter:
+    """Student's t distribution with `df` degrees of freedom.
+
+    Args:
+        df: degrees of freedom.
+        loc: its centre.
+        scale: its scale.
+        shape: the shape of the value; by default that of the arguments.
+        dims: names of its axes, for ArviZ.
+
+    Returns:
+        The parameter with its prior, to be named in `Parameters`.
+
+    Example:
+        >>> import involutive as inv
+        >>> inv.Parameters(x=inv.StudentT(4)).names
+        ('x',)
+    """
+    parameters = {"df": df, "loc": loc, "scale": scale}
+    return prior(
+        "StudentT",
+        Line,
+        stats.t.logpdf,
+        lambda key, n, df, m, s: m + s * jr.t(key, df, n),
+        parameters,
+        shape,
+        dims,
+        positive=(
+            "df",
+            "scale",
+        ),
+    )
+
+
+def Cauchy(
+    loc: Any = 0.0, scale: Any = 1.0, *, shape: ShapeLike | None = None, dims: DimsLike = None
+) -> Parameter:
+    """The Cauchy distribution.
+
+    Args:
+        loc: its median.
+        scale: half its interquartile range.
+        shape: the shape of the value; by default that of the arguments.
+        dims: names of its axes, for ArviZ.
+
+    Returns:
+        The parameter with its prior, to be named in `Parameters`.
+
+    Example:
+        >>> import involutive as inv
+        >>> inv.Parameters(x=inv.Cauchy(0, 1)).names
+        ('x',)
+    """
+    parameters = {"loc": loc, "scale": scale}
+    return prior(
+        "Cauchy",
+        Line,
+        stats.cauchy.logpdf,
+        lambda key, n, m, s: m + s * jr.cauchy(key, n),
+        parameters,
+        shape,
+        dims,
+        positive=("scale",),
+    )
