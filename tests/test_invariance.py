@@ -151,7 +151,7 @@ def judge_all(
 
 def verdict(seen: Seen, p: np.ndarray) -> Verdict:
     """What the ends of the chains, and the p-values of their law, say about a kernel."""
-    end, kept = seen.end
+    end, kept = seen.end.position, seen.end.log_density
     if not (np.isfinite(end).all() and np.isfinite(kept).all()):
         return Verdict(["not finite"], 0.0)
     found = []

@@ -20,9 +20,12 @@ from involutive.involutions.blocks import (
 )
 from involutive.involutions.lattice import Lattice, lattice
 from involutive.involutions.matrix import MatrixBlock
+from involutive.kernel.adaptation import Adaptation, adapt_ladder, tempered
 from involutive.kernel.classical import a_nice_mc, hmc, random_walk
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import AbstractKernel, Info, Kernel, State
+from involutive.kernel.ladder import Ladder
+from involutive.kernel.replicas import Tempered
 from involutive.learning.budget import Budget
 from involutive.learning.fit.recipe import Recipe
 from involutive.learning.learn import learn
@@ -54,6 +57,7 @@ from involutive.targets.target import Target
 __all__ = [
     "AbstractInvolution",
     "AbstractKernel",
+    "Adaptation",
     "AdditiveCoupling",
     "Beta",
     "Budget",
@@ -72,6 +76,7 @@ __all__ = [
     "Info",
     "InputError",
     "Kernel",
+    "Ladder",
     "Lattice",
     "Learned",
     "LogNormal",
@@ -86,11 +91,13 @@ __all__ = [
     "State",
     "StudentT",
     "Target",
+    "Tempered",
     "Uniform",
     "Until",
     "VonMises",
     "__version__",
     "a_nice_mc",
+    "adapt_ladder",
     "additive_cascade",
     "angle",
     "assess",
@@ -114,4 +121,5 @@ __all__ = [
     "standard_normal",
     "swap_network",
     "targets",
+    "tempered",
 ]

@@ -200,3 +200,44 @@ def _log_sum(factors: Array, offsets: Array, levels: Array, x: Array) -> Array:
     white = factors.reshape(count * dim, dim) @ x - offsets.reshape(count * dim, 1)
     squares = jnp.sum((white * white).reshape(count, dim, -1), axis=1)
     return logsumexp(levels[:, None] - 0.5 * squares, axis=0)
+
+
+class Joined(AbstractDistribution):
+    """`(1 - share) · first + share · second`, of any two distributions of one vector.
+
+    Args:
+        first: a FlowJAX distribution.
+        second: another one of the same dimension.
+        share: the weight of the second, between 0 and 1.
+
+    Example:
+        >>> import jax.random as jr, involutive as inv
+        >>> from involutive.auxiliary import Joined
+        >>> Joined(inv.standard_normal(2), inv.standard_normal(2), 0.1).sample(jr.key(0)).shape
+        (2,)
+    """
+
+    first: AbstractDistribution
+    second: AbstractDistribution
+    share: Float[Array, ""]
+    shape: tuple[int, ...] = eqx.field(static=True)
+    cond_shape: None = eqx.field(static=True)
+
+    def __init__(self, first: AbstractDistribution, second: AbstractDistribution, share: Any):
+        check(
+            first.shape == second.shape and len(first.shape) == 1,
+            f"joined distributions must be of one dimension, got {first.shape} and {second.shape}",
+        )
+        check(0 < float(share) < 1, f"share must lie between 0 and 1, got {share}")
+        self.first, self.second = first, second
+        self.share = jnp.asarray(share, float)
+        self.shape, self.cond_shape = first.shape, None
+
+    def _log_prob(self, x, condition=None):
+        first, second = self.first.log_prob(x), self.second.log_prob(x)
+        return jnp.logaddexp(jnp.log1p(-self.share) + first, jnp.log(self.share) + second)
+
+    def _sample(self, key, condition=None):
+        key_choice, key_first, key_second = jr.split(key, 3)
+        other = jr.uniform(key_choice, dtype=self.share.dtype) < self.share
+        return jnp.where(other, self.second.sample(key_second), self.first.sample(key_first))

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from involutive._xla.compilation import on_device
 from involutive.core.errors import check
-from involutive.kernel.kernel import AbstractKernel, Info, State
+from involutive.kernel.kernel import AbstractKernel, Info, State, carries
 from involutive.targets.target import Target
 
 
@@ -36,6 +36,9 @@ class Mixture(AbstractKernel):
     @property
     def grid(self) -> float | None:
         return self.kernels[0].grid
+
+    def carry(self, position: Float[Array, " dim"], key: Key[Array, ""] | None = None) -> Any:
+        return _first_carried(self.kernels, position, key)
 
     def draw(self, key: Key[Array, ""]) -> tuple[Array, tuple[Any, ...]]:
         """Draw the choice, and the randomness of every kernel from the same key: one is used."""
@@ -66,6 +69,9 @@ class Cycle(AbstractKernel):
     @property
     def grid(self) -> float | None:
         return self.kernels[0].grid
+
+    def carry(self, position: Float[Array, " dim"], key: Key[Array, ""] | None = None) -> Any:
+        return _first_carried(self.kernels, position, key)
 
     def draw(self, key: Key[Array, ""]) -> tuple[Any, ...]:
         keys = jr.split(key, len(self.kernels))
@@ -110,3 +116,10 @@ def _check_kernels(kernels: Any) -> tuple[AbstractKernel, ...]:
 
 def _first_initial(kernels: tuple[AbstractKernel, ...]) -> AbstractDistribution | None:
     return next((kernel.initial for kernel in kernels if kernel.initial is not None), None)
+
+
+def _first_carried(kernels: tuple[AbstractKernel, ...], position: Any, key: Any) -> Any:
+    """What the one kernel that carries anything carries; the others hand it on."""
+    found = [kernel.mover for kernel in kernels if carries(kernel)]
+    check(len(found) <= 1, f"one kernel may carry replicas, got {len(found)}")
+    return found[0].carry(position, key) if found else ()

@@ -12,6 +12,7 @@ import abc
 from typing import Any, NamedTuple, final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 from flowjax.distributions import AbstractDistribution
@@ -30,10 +31,15 @@ Flag = Bool[Array, ""]
 
 
 class State(NamedTuple):
-    """What the next step needs. A log density of +inf marks a chain that was stopped."""
+    """What the next step needs. A log density of +inf marks a chain that was stopped.
+
+    `carried` is what a kernel needs beside the position (the other replicas of a ladder). Runs keep
+    it in their checkpoints; kernels that have no use for it hand it on untouched.
+    """
 
     position: Vector
     log_density: Scalar
+    carried: Any = ()
 
     @property
     def logdensity(self) -> Float[Array, "..."]:
@@ -101,12 +107,17 @@ class AbstractKernel(eqx.Module):
     def init(self, position: Any, rng_key: Any = None) -> State:
         """Return the state at a position, on the lattice if the kernel moves on one.
 
-        `rng_key` is accepted as BlackJAX passes one.
+        `rng_key` starts what the kernel carries beside the position, if it carries anything.
         """
-        del rng_key
         position, grid = self.target.flatten(position), self.grid
         position = position if grid is None else round_to(position, grid)
-        return State(position, evaluate(self.target, position))
+        carried = self.mover.carry(position, rng_key)
+        return State(position, evaluate(self.target, position), carried)
+
+    def carry(self, position: Vector, key: Key[Array, ""] | None = None) -> Any:
+        """What the kernel carries beside the position, at the start of a chain: nothing."""
+        del position, key
+        return ()
 
     @property
     def grid(self) -> float | None:
@@ -239,4 +250,10 @@ def settle(level: Scalar, state: State, proposal: Proposal) -> tuple[State, Info
     nonfinite = jnp.isnan(new.log_density) | explodes | ~inside
     rate = jnp.where(explodes, 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
     info = Info(new.position, log_ratio, accepted, rate, nonfinite, ~proposal.reversible)
-    return State(position, log_density), info
+    return state._replace(position=position, log_density=log_density), info
+
+
+def carries(kernel: AbstractKernel) -> bool:
+    """Whether a kernel's state holds more than a position and its density."""
+    position = jax.ShapeDtypeStruct((kernel.target.dim,), jnp.result_type(float))
+    return len(jax.tree.leaves(jax.eval_shape(kernel.mover.carry, position))) > 0

@@ -5,7 +5,8 @@
     draws-<chains>-<draws>.inv     draws of some chains; the last one is where they are
 
 Chain k at step t uses the key `fold_in(fold_in(root, k), t)`, so a position and a step number are
-all that a run has to remember. A kill loses what was drawn since the last file; what is drawn
+all that a run has to remember; what a kernel carries beside the position (replicas) is saved with
+the last draw of each file. A kill loses what was drawn since the last file; what is drawn
 again after it has the same bits. Files name global chain ids, so that a run may be resumed by
 another number of processes, and merged from the files of all of them.
 """
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from involutive.core.errors import InputError, check
@@ -41,6 +43,7 @@ from involutive.targets.target import Target
 
 INTERVAL = 1.0  # seconds between two files: a kill loses no more work than this and one chunk
 MOST_BYTES = 64 * 2**20  # draws not yet written, however little time has passed
+MOST_CARRIED = 2**30  # bytes that the replicas of all chains may take in a file
 NAME = re.compile(r"(?:draws|state)-(\d+)-(\d+)(?:-(\d+)-(\d+))?\.inv")
 
 
@@ -93,6 +96,7 @@ class Checkpoint:
         self, path: PathLike, run: dict[str, Any], target: Target, ids: range, resume: bool
     ):
         self.folder, self.run, self.ids = as_path(path), run, ids
+        self.warmup = run["num_warmup"]
         self.name = _run_name(run)
         self.written, self._at = 0, time.perf_counter()
         marker = self.folder / "run.inv"
@@ -123,14 +127,18 @@ class Checkpoint:
 
     def restore(self, chains: Chains, recorder: Recorder, num_warmup: int) -> bool:
         """Continue from what is saved: fill the recorder, place the chains. False if nothing is."""
+        blank = chains.blank(len(self.ids))
         recorder.count = fill(self.folder, self.name, self.ids, recorder)
+        if jax.tree.leaves(blank.carried):
+            blank = self._with_carried(recorder, blank)
         self.written = recorder.count
         if recorder.count > 0:
             last = recorder.count - 1
-            state = State(recorder.positions[:, last], recorder.log_density[:, last])  # type: ignore
+            place = {"position": recorder.positions, "log_density": recorder.log_density}
+            state = blank._replace(**{name: rows[:, last] for name, rows in place.items()})
             chains.restore(state, num_warmup + recorder.count * chains.thin)
             return True
-        found = self._warm_state(chains.kernel.target.dim)
+        found = self._warm_state(blank)
         if found is None:
             return False
         chains.restore(*found)
@@ -142,16 +150,20 @@ class Checkpoint:
             return
         state, header = chains.state(), {"kind": "state", "run": self.name, "step": chains.step}
         arrays = {"position": state.position, "log_density": state.log_density}
+        arrays |= _named(state.carried)
         path = self.folder / f"state-{self.ids.start:08d}-{self.ids.stop:08d}.inv"
         write_tensors(path, arrays, header | {"chains": [self.ids.start, self.ids.stop]})
         self._at = time.perf_counter()
 
-    def save_draws(self, recorder: Recorder, force: bool = False) -> None:
+    def save_draws(self, recorder: Recorder, chains: Chains, force: bool = False) -> None:
         """Write the draws made since the last file, if it is time to."""
         start, end = self.written, recorder.count
         if start >= end:
             return
-        arrays = recorder.chunk(start, end)
+        carried = _named(chains.state().carried)
+        if carried and chains.step != self.warmup + end * chains.thin:
+            return  # stopped between the two: these draws are made again
+        arrays = recorder.chunk(start, end) | carried
         heavy = sum(array.nbytes for array in arrays.values()) >= MOST_BYTES
         if not force and not heavy and time.perf_counter() - self._at < INTERVAL:
             return
@@ -168,10 +180,11 @@ class Checkpoint:
             f"with checkpoint='{self.folder}', resume=True to continue"
         )
 
-    def _warm_state(self, dim: int) -> tuple[State, int] | None:
+    def _warm_state(self, blank: State) -> tuple[State, int] | None:
         """The state of all our chains at one step of the warm-up, if files hold one."""
-        positions, densities = np.zeros((len(self.ids), dim)), np.zeros(len(self.ids))
         steps = np.full(len(self.ids), -1)
+        leaves = {"position": blank.position, "log_density": blank.log_density}
+        leaves |= _named(blank.carried)
         for path in sorted(self.folder.glob("state-*.inv")):
             with _skipping_damaged("the warm-up is made again"):
                 arrays, header = read_tensors(path, fall_back=True)
@@ -182,13 +195,40 @@ class Checkpoint:
                 rows = slice(here.start - self.ids.start, here.stop - self.ids.start)
                 if len(here) == 0 or (steps[rows] > header["step"]).any():
                     continue
-                positions = positions.astype(arrays["position"].dtype)
-                positions[rows] = arrays["position"][here.start - low : here.stop - low]
-                densities[rows] = arrays["log_density"][here.start - low : here.stop - low]
+                for name, leaf in leaves.items():
+                    leaf[rows] = arrays[name][here.start - low : here.stop - low]
                 steps[rows] = header["step"]
         if steps.min() != steps.max() or steps.min() < 0:
             return None
-        return State(positions, densities.astype(positions.dtype)), int(steps[0])  # type: ignore
+        return blank, int(steps[0])
+
+    def _with_carried(self, recorder: Recorder, blank: State) -> State:
+        """What every chain carried after the last draw that all of them have a record of.
+
+        Only the end of a file has one, so draws after the last common end are made again.
+        """
+        ends: dict[int, np.ndarray] = {}
+        for chunk in _chunks(self.folder):
+            here = np.arange(max(chunk.low, self.ids.start), min(chunk.high, self.ids.stop))
+            seen = ends.setdefault(chunk.end, np.zeros(len(self.ids), bool))
+            seen[here - self.ids.start] = True
+        if recorder.count == recorder.log_density.shape[1]:
+            return blank  # no draw is missing, so that nothing starts from it
+        whole = [end for end, seen in ends.items() if seen.all() and end <= recorder.count]
+        recorder.count = max(whole, default=0)
+        for chunk in _chunks(self.folder):
+            if chunk.end == recorder.count:
+                arrays = _read_chunk(chunk, self.name, recorder)
+                here = range(max(chunk.low, self.ids.start), min(chunk.high, self.ids.stop))
+                rows = slice(here.start - self.ids.start, here.stop - self.ids.start)
+                for name, leaf in _named(blank.carried).items():
+                    leaf[rows] = arrays[name][here.start - chunk.low : here.stop - chunk.low]
+        return blank
+
+
+def _named(carried: Any) -> dict[str, np.ndarray]:
+    """The arrays of what is carried, by the names that files give them."""
+    return {f"carried.{i}": leaf for i, leaf in enumerate(jax.tree.leaves(carried))}
 
 
 # ── Reading draws ───────────────────────────────────────────────────────────────────────────────
@@ -249,7 +289,8 @@ def _chunks(folder: Path) -> Iterator[Chunk]:
 def _read_chunk(chunk: Chunk, name: str, recorder: Recorder) -> dict[str, np.ndarray]:
     count = (chunk.high - chunk.low) * (chunk.end - chunk.start)
     dim = recorder.positions.shape[2]
-    arrays, header = read_tensors(chunk.path, limit=count * 8 * (dim + 5) + 2 * MAX_HEADER)
+    most = count * 8 * (dim + 5) + 2 * MAX_HEADER
+    arrays, header = read_tensors(chunk.path, limit=most + MOST_CARRIED)
     check_kind(chunk.path, header, "draws")
     check(header["run"] == name, f"{chunk.path} belongs to another run")
     place = header["chains"], header["draws"]

@@ -119,8 +119,8 @@ def _has_mixture(kernel: AbstractKernel) -> bool:
 
 
 @jit_once
-def _init(kernel: AbstractKernel, positions: Array) -> State:
-    return jax.vmap(kernel.init)(positions)
+def _init(kernel: AbstractKernel, positions: Array, keys: Key[Array, " block"]) -> State:
+    return jax.vmap(lambda x, key: kernel.init(x, jr.fold_in(key, ATTEMPTS)))(positions, keys)
 
 
 @partial(Jitted, options=SHORTEST)
@@ -188,7 +188,8 @@ class Chains:
             self.blocks = self._each(lambda i: self._start_block(law, i))
         else:
             positions = self._rows(check_positions(initial, self.ids.size, dim))
-            self.blocks = self._each(lambda i: _init(self._kernel(i), positions[i]))
+            keys = self._start_keys
+            self.blocks = self._each(lambda i: _init(self._kernel(i), positions[i], keys[i]))
         self._check_start()
 
     def advance(self, count: int, into: Trace | None = None) -> Trace:
@@ -212,9 +213,14 @@ class Chains:
 
     def trace(self) -> Any:
         """The program of `advance`, not lowered or compiled yet."""
-        zeros = np.zeros((self.block, self.kernel.target.dim), jnp.result_type(float))
-        state = State(on_device(zeros), on_device(zeros[:, 0]))  # a slice would be compiled
+        state = jax.tree.map(on_device, self.blank(self.block))
         return self._program(0).trace(state, self._step_keys[0], jnp.asarray(0), jnp.asarray(1))
+
+    def blank(self, count: int) -> State:
+        """A state of so many chains on the host, all zeros: its form, and what its leaves are."""
+        position = jax.ShapeDtypeStruct((self.kernel.target.dim,), jnp.result_type(float))
+        one = jax.eval_shape(self.kernel.init, position)
+        return jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), one)
 
     def state(self) -> State:
         """The chains' current state on the host, `(chains, …)`."""
@@ -225,8 +231,9 @@ class Chains:
 
     def restore(self, state: State, step: int) -> None:
         """Continue from a state saved by `state()` at step number `step`."""
-        positions, densities = self._rows(state.position), self._rows(state.log_density)
-        self.blocks = [State(x, p) for x, p in zip(positions, densities, strict=True)]
+        leaves, form = jax.tree.flatten(state)
+        blocks = zip(*(self._rows(leaf) for leaf in leaves), strict=True)
+        self.blocks = [jax.tree.unflatten(form, block) for block in blocks]
         self.step = step
 
     def _kernel(self, i: int) -> AbstractKernel:
@@ -269,16 +276,13 @@ class Chains:
 
     def _start_block(self, law: AbstractDistribution, i: int) -> State:
         keys, kernel = self._start_keys[i], self._kernel(i)
-        state = _init(kernel, law_draws(law, keys, jnp.asarray(0)))
+        state = _init(kernel, law_draws(law, keys, jnp.asarray(0)), keys)
         for attempt in range(1, ATTEMPTS):
             bad = ~np.isfinite(np.asarray(state.log_density))
             if not bad.any():
                 break
-            fresh = _init(kernel, law_draws(law, keys, jnp.asarray(attempt)))
-            state = State(
-                jnp.where(bad[:, None], fresh.position, state.position),
-                jnp.where(bad, fresh.log_density, state.log_density),
-            )
+            fresh = _init(kernel, law_draws(law, keys, jnp.asarray(attempt)), keys)
+            state = jax.tree.map(partial(_choose, bad), fresh, state)
         return state
 
     def _check_start(self) -> None:
@@ -292,6 +296,11 @@ class Chains:
             f"every chain must start at a finite log density, but {bad.size} of {self.ids.size} "
             f"(chains {named}) start at {values}; pass initial= positions inside the support"
         )
+
+
+def _choose(rows: np.ndarray, new: Array, old: Array) -> Array:
+    """The new leaf where `rows` is true."""
+    return jnp.where(rows.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
 
 def check_positions(initial: Any, num_chains: int, dim: int) -> np.ndarray:

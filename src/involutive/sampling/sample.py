@@ -164,7 +164,7 @@ class Run:
             except KeyboardInterrupt:
                 stop.asked = stop.asked or signal.SIGINT
             if self.saved:
-                self.saved.save_draws(self.recorder, force=True)
+                self.saved.save_draws(self.recorder, self.chains, force=True)
         if stop.asked is None or self.recorder.count >= self.num_samples:
             return False
         self._say_interrupted(stop.asked)
@@ -189,7 +189,7 @@ class Run:
             made = pace.advance(self.chains, room, recorder)
             recorder.count += made  # last, so that an interrupt leaves whole chunks
             if self.saved:
-                self.saved.save_draws(recorder)
+                self.saved.save_draws(recorder, self.chains)
             seconds = time.perf_counter() - self.began
             done = watch is not None and watch.ends(recorder.so_far(), seconds)
             bar.update(

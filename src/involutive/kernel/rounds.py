@@ -1,0 +1,97 @@
+"""The compiled parts of adaptation: rounds of many ladders side by side."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Key
+
+from involutive._xla.compilation import jit_once
+from involutive.kernel.kernel import State
+from involutive.kernel.replicas import Tempered
+from involutive.kernel.rungs import Bridge
+
+
+class Seen(NamedTuple):
+    """What a round measured: means over its second half, and records of it all."""
+
+    swaps: np.ndarray
+    moves: np.ndarray
+    means: np.ndarray  # (replicas, dim)
+    spreads: np.ndarray  # variances, (replicas, dim)
+    slopes: np.ndarray  # mean squared gradients of replicas but the hot one
+    log_weights: np.ndarray  # (scans, ladders, replicas)
+    cold: np.ndarray  # (scans, ladders, dim)
+    trips: int
+
+
+@jit_once
+def reference_draws(reference: AbstractDistribution, keys: Array) -> Array:
+    return jax.vmap(reference.sample)(keys)
+
+
+@jit_once
+def started(kernel: Tempered, positions: Array, keys: Array) -> State:
+    return jax.vmap(kernel.init)(positions, keys)
+
+
+@jit_once
+def scored(kernel: Tempered, states: State) -> State:
+    """The same states, their log densities under the kernel's reference."""
+    log_q = jax.vmap(jax.vmap(kernel.reference.log_prob))(states.carried.positions)
+    dtype = states.position.dtype
+    return states._replace(carried=states.carried._replace(log_reference=log_q.astype(dtype)))
+
+
+@jit_once
+def run_round(
+    kernel: Tempered, states: State, key: Key[Array, ""], count: Array, rate: Array, capacity: int
+) -> Any:
+    """`count` scans of all ladders; step sizes follow `rate`, unless it is NaN."""
+    ladders, dim = states.position.shape
+    dtype = states.position.dtype
+
+    def slopes(state: State) -> Array:
+        def one(beta: Array, x: Array) -> Array:
+            return jax.grad(Bridge(kernel.target.log_density, kernel.reference, beta))(x) ** 2
+
+        if kernel.leaps is None:
+            return jnp.zeros((kernel.num_replicas - 1, dim), dtype)
+        rungs = jnp.concatenate([state.carried.positions, state.position[None]])
+        return jax.vmap(one)(kernel.betas[1:], rungs)
+
+    def body(t: Array, carry: Any) -> Any:
+        states, steps, sums, weights, cold = carry
+        now = eqx.tree_at(lambda k: k.steps, kernel, steps)
+        keys = jr.split(jr.fold_in(key, t), ladders)
+        noise = jax.vmap(now.draw_scan)(keys)
+        states, scan = jax.vmap(now.scan)(noise, states)
+        moves, swaps = scan.local_rate.mean(0), scan.swap_rate.mean(0)
+        change = jnp.where(jnp.isnan(rate), 0.0, (moves - rate) / jnp.sqrt(t + 1.0))
+        steps = steps * jnp.exp(change.astype(dtype))
+        every = jnp.concatenate(
+            [noise.hot[:, None], states.carried.positions, states.position[:, None]], axis=1
+        )
+        slope = jax.lax.cond(
+            jnp.isnan(rate), lambda s: jnp.zeros((kernel.num_replicas - 1, dim), dtype),
+            lambda s: jax.vmap(slopes)(s).mean(0), states,
+        )  # fmt: skip
+        # a replica that is still far away has gradients of any size
+        new = (swaps, moves, every.mean(0), (every**2).mean(0), jnp.minimum(slope, 1e20))
+        half = count // 2
+        share = jnp.where(t >= half, 1.0 / (count - half), 0.0).astype(dtype)
+        sums = jax.tree.map(lambda total, part: total + share * part, sums, new)
+        weights = jax.lax.dynamic_update_index_in_dim(weights, scan.log_weights, t, 0)
+        cold = jax.lax.dynamic_update_index_in_dim(cold, states.position, t, 0)
+        return states, steps, sums, weights, cold
+
+    moved = kernel.num_replicas - 1
+    rates, rows = jnp.zeros(moved, dtype), jnp.zeros((moved + 1, dim), dtype)
+    sums = (rates, rates, rows, rows, rows[1:])
+    weights = jnp.zeros((capacity, ladders, moved + 1), dtype)
+    cold = jnp.zeros((capacity, ladders, dim), dtype)
+    return jax.lax.fori_loop(0, count, body, (states, kernel.steps, sums, weights, cold))
