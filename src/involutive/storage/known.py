@@ -16,7 +16,7 @@ from flowjax import bijections as fb
 from flowjax.flows import coupling_flow
 from flowjax.utils import get_ravelled_pytree_constructor
 
-from involutive.auxiliary import GaussianMixture, ManyNormal
+from involutive.auxiliary import GaussianMixture, Joined, ManyNormal
 from involutive.bijections.couplings import AdditiveCoupling, AffineCoupling
 from involutive.bijections.whitening import Whitening
 from involutive.core.errors import check
@@ -31,6 +31,8 @@ from involutive.involutions.lattice import Lattice, LatticeMatrix
 from involutive.involutions.matrix import MatrixBlock
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import Kernel
+from involutive.kernel.ladder import Ladder
+from involutive.kernel.replicas import Tempered
 from involutive.storage.codec import InnerFunction, register
 
 
@@ -143,6 +145,9 @@ def _register_known() -> None:
         ),
         (Mixture, lambda k: Mixture(k.kernels, k.probabilities)),
         (Cycle, lambda k: Cycle(k.kernels)),
+        (Joined, lambda f: Joined(f.first, f.second, f.share)),
+        (Tempered, lambda k: Tempered(k.target, k.reference, k.betas, k.steps, k.scales)),
+        (Ladder, None),
     ]
     for cls, rule in own:
         register(cls, check=rule)
