@@ -8,8 +8,10 @@ from involutive.bijections.cascades import additive_cascade
 from involutive.bijections.couplings import AdditiveCoupling
 from involutive.core.errors import InputError
 from involutive.diagnostics.assess import assess
+from involutive.diagnostics.compare import Comparison, compare
 from involutive.diagnostics.evidence import evidence
 from involutive.diagnostics.measured import Evidence
+from involutive.diagnostics.modes import Mode, Modes
 from involutive.involutions.architectures import paper_network, swap_network
 from involutive.involutions.blocks import (
     AbstractInvolution,
@@ -62,6 +64,7 @@ __all__ = [
     "Beta",
     "Budget",
     "Cauchy",
+    "Comparison",
     "Conjugate",
     "Cycle",
     "Dirichlet",
@@ -82,6 +85,8 @@ __all__ = [
     "LogNormal",
     "MatrixBlock",
     "Mixture",
+    "Mode",
+    "Modes",
     "Normal",
     "Outcome",
     "Parameters",
@@ -101,6 +106,7 @@ __all__ = [
     "additive_cascade",
     "angle",
     "assess",
+    "compare",
     "evidence",
     "hmc",
     "interop",

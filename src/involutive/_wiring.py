@@ -13,6 +13,8 @@ def _from(module: str, name: str) -> Callable[[], Callable[..., Any]]:
 
 
 offer("summary", _from("diagnostics.metrics", "summarise"))
+offer("modes", _from("diagnostics.modes", "modes_of"))
+offer("comparison_bars", _from("plotting.evidence", "comparison_bars"))
 offer("arviz", _from("interop.arviz", "from_draws"))
 offer("report", _from("report.page", "write_report"))
 offer("draws_html", _from("report.notebook", "draws_html"))

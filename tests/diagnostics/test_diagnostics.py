@@ -214,7 +214,11 @@ def test_a_wide_table_shows_the_worst():
     positions = independent(4, 100, 40)
     positions[..., 33] = positions[..., 33].cumsum(axis=1)
     text = str(made(positions, target).summary())
-    assert "x[33]" in text and "(17 quantities with better figures are in .table)" in text
+    assert "x[33]" in text and "(16 quantities with better figures are in .table)" in text
+    rows = [line.split()[0] for line in text.splitlines()[3:28]]
+    assert rows[-1] == "|x|²" and len(rows) == 25, "|x|² takes no parameter's place"
+    numbers = [int(name[2:-1]) for name in rows[:-1]]
+    assert numbers == sorted(numbers), "parameters keep their order"
 
 
 def test_many_short_chains_are_judged_by_nested_rhat():

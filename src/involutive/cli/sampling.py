@@ -67,8 +67,9 @@ def merged(plan: Plan, kernel: Any, own: Draws) -> Draws:
 
 def write(draws: Draws, kernel: Any, out: Path, speech: Speech) -> dict[str, Any]:
     """Write the draws, with what the report needs to know of the kernel, and say what they are."""
-    to_netcdf(with_kernel(draws, kernel), out)
     summary = draws.summary()
+    summary.modes  # noqa: B018  found while the density is at hand, and kept in the file
+    to_netcdf(with_kernel(draws, kernel), out)
     speech.say(summary)
     speech.say(f"\nwrote {out}; now: involutive report {out}")
     found = {

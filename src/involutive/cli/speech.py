@@ -55,5 +55,6 @@ def summary_record(summary: Any) -> dict[str, Any]:
         "acceptance": metrics.acceptance,
         "ess_per_draw": metrics.ess_per_draw,
         "slowest": metrics.slowest,
+        "modes": summary.modes,
         "quantities": rows,
     }

@@ -1,5 +1,6 @@
 """The result of `evidence`: log Z with its error, and whether to trust it."""
 
+import math
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, NamedTuple
@@ -68,7 +69,7 @@ class Evidence:
     @property
     def withheld(self) -> bool:
         """Whether no figure is given: the two sides disagree, or mass lies outside q."""
-        return self.log_z != self.log_z
+        return math.isnan(self.log_z)
 
     @property
     def meaning(self) -> str:

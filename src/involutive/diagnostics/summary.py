@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from involutive.core.text import decimal
 from involutive.diagnostics.findings import Finding, Metrics
+from involutive.diagnostics.modes import line_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ROWS = 24  # rows shown; more than these are the worst ones
+ROWS = 24  # parameters shown; of more, those with the fewest effective draws
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,9 +68,14 @@ class Summary:
             f"draw (bulk ESS, least: {seen.slowest})"
         )
 
+    @cached_property
+    def modes(self) -> str | None:
+        """One line on the modes; None where the density is not at hand or is much work."""
+        return line_of(self.metrics.draws)
+
     def __str__(self) -> str:
         parts = [self._title(), "", self._shown().to_string(), "", self.movement]
-        left = len(self.table) - ROWS
+        left = len(self.table) - len(self._rows())
         if left > 0:
             parts.insert(3, f"({left} quantities with better figures are in .table)")
         parts += [*self._modes(), "", self.verdict]
@@ -90,19 +97,51 @@ class Summary:
         return f"{draws.target.name}: {draws.num_chains} chains of {draws.num_samples} draws"
 
     def _modes(self) -> list[str]:
+        lines = [] if self.modes is None else [self.modes]
         share, exact = self.metrics.share, self.metrics.exact
         if share is None or exact is None:
-            return []
+            return lines
         distance = 0.5 * np.abs(share - exact).sum()
-        return [f"mode weights {distance:.4f} in total variation from the exact ones"]
+        return [*lines, f"mode weights {distance:.4f} in total variation from the exact ones"]
 
     def _shown(self) -> "pd.DataFrame":
-        """The rows to print, the worst if there are many, with as many digits as mean something."""
-        table = self.table
-        if len(table) > ROWS:
-            table = table.sort_values("ess_bulk").head(ROWS)
+        """The rows to print: parameters in their own order, then |x|² and the modes.
+
+        Of many parameters those with the fewest effective draws are shown. Digits follow the
+        Monte Carlo error.
+        """
+        kept = set(self._rows())
+        table = self.table.loc[[name for name in self.metrics.names if name in kept]]
         shown = table.copy().astype(object)
-        for name in table.columns:
-            digits = ",.0f" if name.startswith("ess") else ".3f" if "r_hat" in name else ".3g"
-            shown[name] = ["-" if np.isnan(v) else format(v, digits) for v in table[name]]
+        for name, row in table.iterrows():
+            noise = float(row["mcse"])
+            spread = float(row["sd"]) / np.sqrt(2 * max(float(np.nan_to_num(row["ess_bulk"])), 1.0))
+            for column in table.columns:
+                error = spread if column == "sd" else noise
+                shown.at[name, column] = _cell(str(column), float(row[column]), error)
         return shown
+
+    def _rows(self) -> list[str]:
+        shape = [name for name in self.metrics.names if _is_shape(name)]
+        parameters = [name for name in self.metrics.names if not _is_shape(name)]
+        if len(parameters) > ROWS:
+            sizes = self.metrics.figures["ess_bulk"]
+            parameters = sorted(parameters, key=lambda name: np.nan_to_num(sizes[name]))[:ROWS]
+        return parameters + shape[: max(2, ROWS - len(parameters))]
+
+
+def _is_shape(name: str) -> bool:
+    """Whether a row is |x|² or the indicator of a mode, and no parameter."""
+    return name == "|x|²" or name.startswith("mode ")
+
+
+def _cell(column: str, value: float, error: float) -> str:
+    if np.isnan(value):
+        return "-"
+    if column.startswith("ess"):
+        return f"{value:,.0f}"
+    if "r_hat" in column:
+        return f"{value:.3f}"
+    if column == "mcse":
+        return f"{value:.2g}"
+    return decimal(value, error)

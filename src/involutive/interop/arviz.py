@@ -135,8 +135,11 @@ def _sample_stats(draws: Draws, found: Quantities) -> xr.Dataset:
         "accepted": draws.accepted,
         "diverging": diverging if draws.diverging is None else draws.diverging,
     }
+    known = vars(draws).get("_modes")
     if found.mode is not None:
         stats["mode"] = found.mode
+    elif known is not None:
+        stats["mode"] = known.labels
     dataset = _dataset(stats, {}, {})
     for name in ("nonfinite", "irreversible", "stopped"):
         dataset[name] = ("chain", np.asarray(getattr(draws, name)))

@@ -4,7 +4,6 @@ Both are plain numbers, kept in the provenance of draws, so that a file of draws
 the whole report.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -21,8 +20,7 @@ ARROWS = 48  # moves drawn; more than these hide one another
 
 def with_kernel(draws: Draws, kernel: AbstractKernel) -> Draws:
     """Return the draws with the kernel's moves and learning curves in their provenance."""
-    found = draws.provenance | {"moves": moves(draws, kernel), "learning": learning(kernel)}
-    return replace(draws, provenance=found)
+    return draws.noting(moves=moves(draws, kernel), learning=learning(kernel))
 
 
 def learning(kernel: AbstractKernel) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -12,11 +11,14 @@ import numpy as np
 
 from involutive.core.errors import InputError, check
 from involutive.core.statistics import ess
+from involutive.diagnostics.measured import Evidence
+from involutive.diagnostics.modes import line_of
 from involutive.diagnostics.summary import Summary
-from involutive.report import figures
+from involutive.report import figures, sections
 from involutive.report.moves import with_kernel
-from involutive.report.svg import inline
+from involutive.report.sections import Section, drawing
 from involutive.sampling.draws import Draws
+from involutive.sampling.quantities import quantities
 
 SHOWN = 6  # quantities in a figure; of more, those with the fewest effective draws
 PAIRED = 4
@@ -32,7 +34,9 @@ BOUND = (
 )
 
 
-def write_report(draws: Draws, path: Any, kernel: Any = None, assessment: Any = None) -> Path:
+def write_report(
+    draws: Draws, path: Any, kernel: Any = None, assessment: Any = None, evidence: Any = None
+) -> Path:
     """Write the report of `draws`; see `Draws.report`."""
     check(isinstance(draws, Draws), f"a report is of Draws, got {type(draws).__name__}")
     path = Path(path)
@@ -40,7 +44,13 @@ def write_report(draws: Draws, path: Any, kernel: Any = None, assessment: Any = 
         path.parent.is_dir(),
         f"the report's folder must exist, got {path.parent}; make it or choose another",
     )
-    text = Page(draws if kernel is None else with_kernel(draws, kernel), assessment).html()
+    found = type(evidence).__name__
+    check(
+        evidence is None or isinstance(evidence, Evidence),
+        f"evidence must come from inv.evidence, got {found}",
+    )
+    shown = draws if kernel is None else with_kernel(draws, kernel)
+    text = Page(shown, assessment, evidence).html()
     partial = path.with_name(path.name + ".partial")
     try:
         partial.write_text(text, encoding="utf-8")
@@ -52,22 +62,11 @@ def write_report(draws: Draws, path: Any, kernel: Any = None, assessment: Any = 
     return path
 
 
-@dataclass
-class Section:
-    """A heading with what stands under it."""
-
-    anchor: str
-    title: str
-    body: str
-
-
 class Page:
     """One report."""
 
-    def __init__(self, draws: Draws, assessment: Any = None):
-        from involutive.sampling.quantities import quantities
-
-        self.draws, self.assessment = draws, assessment
+    def __init__(self, draws: Draws, assessment: Any = None, evidence: Evidence | None = None):
+        self.draws, self.assessment, self.evidence = draws, assessment, evidence
         self.summary: Summary = draws.summary()
         self.metrics = self.summary.metrics
         found = draws.derived or quantities(draws.target, draws.positions)
@@ -129,6 +128,8 @@ class Page:
         return [
             Section("table", "Figures", self._table()),
             self._modes(),
+            self._mode_weights(),
+            self._evidence(),
             self._densities(),
             self._pairs() if len(self.scalars) > 1 else None,
             self._ranks() if enough else None,
@@ -167,28 +168,36 @@ class Page:
         )
 
     def _modes(self) -> Section | None:
+        if line_of(self.draws) is None:
+            return None
+        shown = self._worst(self.scalars, PAIRED)
+        return sections.modes_section(self.draws.modes(self.evidence), shown)
+
+    def _evidence(self) -> Section | None:
+        return None if self.evidence is None else sections.evidence_section(self.evidence)
+
+    def _mode_weights(self) -> Section | None:
         share, exact = self.metrics.share, self.metrics.exact
         if share is None or exact is None:
             return None
-        text = f"{self.summary._modes()[0]}."
+        text = f"{self.summary._modes()[-1]}."
         figure = figures.mode_bars(share, exact)
-        return Section(
-            "modes", "Modes", _figure(figure, "modes", f"Bars: {text}", text.capitalize())
-        )
+        body = drawing(figure, "weights", f"Bars: {text}", text.capitalize())
+        return Section("weights", "Mode weights", body)
 
     def _densities(self) -> Section:
         shown = self._worst(self.scalars, SHOWN)
         caption = "All draws (shaded) and four groups of chains (lines), which should agree."
         alt = f"Histograms of {', '.join(shown)}"
         return Section(
-            "density", "Densities", _figure(figures.densities(shown), "density", alt, caption)
+            "density", "Densities", drawing(figures.densities(shown), "density", alt, caption)
         )
 
     def _pairs(self) -> Section:
         shown = self._worst(self.scalars, PAIRED)
         caption = "A stronger colour means more draws; the square root of the count is shown."
         alt = f"Joint densities of {', '.join(shown)}"
-        return Section("pairs", "Pairs", _figure(figures.pairs(shown), "pairs", alt, caption))
+        return Section("pairs", "Pairs", drawing(figures.pairs(shown), "pairs", alt, caption))
 
     def _ranks(self) -> Section:
         caption = (
@@ -196,17 +205,17 @@ class Page:
             "Lines inside the dashed band agree; a line far outside sits elsewhere."
         )
         drawn = figures.ranks(self._worst(self.scalars, PAIRED))
-        return Section("ranks", "Ranks", _figure(drawn, "ranks", "Rank plots of chains", caption))
+        return Section("ranks", "Ranks", drawing(drawn, "ranks", "Rank plots of chains", caption))
 
     def _traces(self) -> Section:
         drawn = figures.traces(self._worst(self.scalars, PAIRED))
         caption = "Four chains. A chain that mixes looks like noise; one that rests shows a line."
-        return Section("traces", "Traces", _figure(drawn, "traces", "Paths of chains", caption))
+        return Section("traces", "Traces", drawing(drawn, "traces", "Paths of chains", caption))
 
     def _autocorrelation(self) -> Section:
         drawn = figures.autocorrelations(self._worst(self.rows, SHOWN))
         caption = "How long a draw is remembered. Zero from lag 1 on means independent draws."
-        body = _figure(drawn, "lags", "Autocorrelation against lag", caption)
+        body = drawing(drawn, "lags", "Autocorrelation against lag", caption)
         return Section("lags", "Autocorrelation", body)
 
     def _acceptance(self) -> Section:
@@ -221,7 +230,7 @@ class Page:
             "draws per draw of each chain alone."
         )
         alt = "Acceptance of each chain beside its effective draws per draw"
-        return Section("acceptance", "Acceptance", _figure(drawn, "acceptance", alt, caption))
+        return Section("acceptance", "Acceptance", drawing(drawn, "acceptance", alt, caption))
 
     def _moves(self) -> Section | None:
         found = self.draws.provenance.get("moves")
@@ -231,7 +240,7 @@ class Page:
             f"Some draws φ and where the proposal ({found['what']}) sends them, φ'. Faint arrows "
             "are likely to be rejected. Long arrows between dense places are what makes chains mix."
         )
-        body = _figure(figures.arrows(found), "moves", "Arrows from draws to proposals", caption)
+        body = drawing(figures.arrows(found), "moves", "Arrows from draws to proposals", caption)
         return Section("moves", "What the proposal does", body)
 
     def _learning(self) -> Section | None:
@@ -243,7 +252,7 @@ class Page:
         if drawn is None:
             return Section("learning", "Learning", text)
         caption = "The parameters were fixed before the first draw was kept."
-        figure = _figure(drawn, "learning", "Held-out loss against training steps", caption)
+        figure = drawing(drawn, "learning", "Held-out loss against training steps", caption)
         return Section("learning", "Learning", text + figure)
 
     def _assessment(self) -> Section | None:
@@ -254,7 +263,7 @@ class Page:
         caption = "An upper bound in expectation; the bars are its 95% Monte Carlo interval."
         drawn = figures.bound_curve(self.assessment.curve)
         alt = "Bound on the distance to the posterior against steps"
-        body = f"<ul>{items}</ul>{_figure(drawn, 'bound', alt, caption)}"
+        body = f"<ul>{items}</ul>{drawing(drawn, 'bound', alt, caption)}"
         body += f"<p>{setting[0].upper()}{setting[1:]}.</p><p class='note'>{BOUND}</p>"
         return Section("bound", "How far after b steps", body)
 
@@ -273,15 +282,6 @@ class Page:
         finite = [name for name in rows if np.isfinite(rows[name]).all()]
         worst = sorted(finite, key=lambda name: np.nan_to_num(sizes.get(name, np.inf)))[:count]
         return {name: rows[name] for name in finite if name in worst}
-
-
-def _figure(figure: Any, name: str, alternative: str, caption: str) -> str:
-    drawing = inline(figure, f"figure-{name}", alternative)
-    return (
-        f'<figure><div class="wide drawing" tabindex="0" role="group" '
-        f'aria-label="{escape(alternative, quote=True)}">{drawing}</div>'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
-    )
 
 
 def _text(value: Any) -> str:

@@ -1,11 +1,13 @@
 """Draws: what a run of chains returns, with where it came from."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from involutive.core.errors import check
 from involutive.core.views import view
+from involutive.sampling.quantities import quantities
 from involutive.targets.target import Target
 
 
@@ -47,6 +49,49 @@ class Draws:
     def num_samples(self) -> int:
         return self.positions.shape[1]
 
+    def __getitem__(self, name: str) -> np.ndarray:
+        """The draws of one variable, `(chains, draws, ...)`, constrained as the target reports it.
+
+        Example:
+            ```python
+            import involutive as inv
+
+            kernel = inv.random_walk(inv.targets.mog2_1d(), 0.8)
+            draws = inv.sample(kernel, key=0, num_chains=2, num_samples=9)
+            assert draws["x"].shape == (2, 9, 1)
+            ```
+        """
+        known = self._variables()
+        names = ", ".join(known)
+        check(name in known, f"a variable must be one of {names}, got {name!r}")
+        return known[name]
+
+    def get_samples(self, group_by_chain: bool = False) -> dict[str, np.ndarray]:
+        """Return every variable by name, chains joined, as NumPyro's `MCMC.get_samples` does.
+
+        Args:
+            group_by_chain: keep the axis of chains in front.
+        """
+        known = self._variables()
+        if group_by_chain:
+            return known
+        return {name: values.reshape(-1, *values.shape[2:]) for name, values in known.items()}
+
+    def to_dataframe(self) -> Any:
+        """Return a pandas table: `chain`, `draw`, a column per scalar (`theta[2]`), and `lp`."""
+        import pandas as pd
+
+        rows = self._quantities().scalars()
+        chain, draw = np.indices(self.log_density.shape)
+        columns = {"chain": chain, "draw": draw} | rows | {"lp": self.log_density}
+        return pd.DataFrame({name: values.ravel() for name, values in columns.items()})
+
+    def _variables(self) -> dict[str, np.ndarray]:
+        return dict(self._quantities().variables)
+
+    def _quantities(self) -> Any:
+        return self.derived or quantities(self.target, self.positions)
+
     def to_arviz(self) -> Any:
         """Return ArviZ's `InferenceData` (0.x) or `DataTree` (1.x), variables named."""
         return view("arviz")(self)
@@ -55,18 +100,57 @@ class Draws:
         """Return the table of means, ESS, R-hat and MCSE, with a verdict in plain words."""
         return view("summary")(self)
 
-    def report(self, path: Any, kernel: Any = None, assessment: Any = None) -> Any:
+    def modes(self, evidence: Any = None) -> Any:
+        """Return the modes: groups of draws joined by density, with their weights.
+
+        Two draws belong to one mode if a path joins them along which the log density does not
+        drop. Some draws climb the density, and paths are tried between where they arrive.
+
+        Args:
+            evidence: what `inv.evidence` returned, to give every mode its own log Z.
+
+        Returns:
+            The modes, the heaviest first: weight with its error, mean and sd of every parameter,
+            how many chains visited it, and how often chains changed their mode.
+
+        Example:
+            ```python
+            import involutive as inv
+
+            kernel = inv.random_walk(inv.targets.mog2_1d(), 0.8)
+            draws = inv.sample(kernel, key=0, num_chains=8, num_samples=500)
+            assert len(draws.modes()) == 2
+            ```
+        """
+        kept = self.__dict__.get("_modes")
+        if kept is None or evidence is not None:
+            kept = view("modes")(self, evidence)
+            self.__dict__["_modes"] = kept  # the run does not change, and climbs take seconds
+        return kept
+
+    def noting(self, **facts: Any) -> "Draws":
+        """Return the same draws with more in their provenance."""
+        noted = replace(self, provenance=self.provenance | facts)
+        noted.__dict__.update(
+            {name: self.__dict__[name] for name in ("_modes",) if name in vars(self)}
+        )
+        return noted
+
+    def report(
+        self, path: Any, kernel: Any = None, assessment: Any = None, evidence: Any = None
+    ) -> Any:
         """Write one self-contained HTML file that says whether these draws can be trusted.
 
         Args:
             path: the file to write.
             kernel: what made the draws, to show how it moves and how it was learned.
             assessment: what `assess` returned, to show the bound against steps.
+            evidence: what `evidence` returned, to show log Z, also of every mode.
 
         Returns:
             The path.
         """
-        return view("report")(self, path, kernel=kernel, assessment=assessment)
+        return view("report")(self, path, kernel=kernel, assessment=assessment, evidence=evidence)
 
     def _repr_html_(self) -> str:
         return view("draws_html")(self)

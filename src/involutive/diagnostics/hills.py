@@ -1,0 +1,131 @@
+"""Which points lie on the same hill of a log density: climbs first, then paths between their ends.
+
+Some points climb. Two ends lie on one hill if the log density along the straight segment between
+them does not fall by more than `DROP` below the lower end, or if a chain of such segments joins
+them. A climb leaves a ridge only slowly, so ends, and points half-way up, are spread along curved
+hills (a ring, a banana) and the segments follow them.
+"""
+
+import numpy as np
+from scipy.spatial import KDTree
+
+from involutive._xla.batched import Rows
+from involutive.diagnostics.climb import climb
+
+STEPS = (12, 60)  # gradients to the points half-way up, and from there to the ends; a guess
+DROP = 0.2  # nats; a guess: a dip that deep is called a valley
+PLACES = 12  # points at which a segment is looked at; a guess
+NEIGHBOURS = 8  # segments from each point; a guess
+MOST = 400  # points between which segments are tried; the others belong to the nearest
+CLOSE = 1e-2  # distance, in sds, below which ends are one point; a guess
+PAIRS = 4  # nearest pairs of points tried between two groups
+
+
+def hills(rows: Rows, points: np.ndarray, uphill: bool = True) -> np.ndarray:
+    """Number the hill that every point lies on.
+
+    Args:
+        rows: the log density.
+        points: `(n, dim)`, all of finite density.
+        uphill: whether points climb first; not for densities without a gradient.
+
+    Returns:
+        `(n,)`, numbers from 0 on.
+    """
+    scale = np.maximum(points.std(axis=0), 1e-12).astype(np.float64)
+    sets = [points]
+    if uphill:
+        white = points / scale
+        count = min(6, len(points))
+        reach = np.maximum(KDTree(white).query(white, k=count)[0][:, -1], 1e-6)
+        for steps in STEPS:
+            sets.append(climb(rows, sets[-1], scale, reach, steps)[0])
+        sets = sets[1:]
+    cloud = np.concatenate(sets)
+    marks = _spread_out(cloud / scale)
+    values = rows.values(cloud[marks]).astype(np.float64)
+    graph = Groups(len(marks))
+    _join_neighbours(rows, graph, cloud[marks], values, scale)
+    nearest = KDTree(cloud[marks] / scale).query(cloud / scale)[1].reshape(len(sets), -1)
+    for stage in nearest[:-1]:  # a climb never goes down: its stages lie on one hill
+        graph.join(stage, nearest[-1])
+    _join_groups(rows, graph, cloud[marks], values, scale)
+    return np.unique(graph.labels()[nearest[-1]], return_inverse=True)[1]
+
+
+class Groups:
+    """Sets of points that grow together."""
+
+    def __init__(self, count: int):
+        self._label = np.arange(count)
+
+    def join(self, first: np.ndarray, second: np.ndarray) -> None:
+        """Put the points of every pair into one group."""
+        for a, b in {(int(i), int(j)) for i, j in zip(first, second, strict=True)}:
+            one, other = self._label[a], self._label[b]
+            if one != other:
+                self._label[self._label == other] = one
+
+    def labels(self) -> np.ndarray:
+        """The group of every point."""
+        return self._label
+
+
+def _spread_out(white: np.ndarray) -> np.ndarray:
+    """Indices of at most `MOST` points that leave no other far away: each the furthest so far."""
+    chosen = [0]
+    apart = np.sum((white - white[0]) ** 2, axis=1)
+    enough = CLOSE**2 * white.shape[1]
+    while len(chosen) < MOST and apart.max() > enough:
+        chosen.append(int(np.argmax(apart)))
+        apart = np.minimum(apart, np.sum((white - white[chosen[-1]]) ** 2, axis=1))
+    return np.array(chosen)
+
+
+def _join_neighbours(
+    rows: Rows, graph: Groups, points: np.ndarray, values: np.ndarray, scale: np.ndarray
+) -> None:
+    if len(points) < 2:
+        return
+    count = min(NEIGHBOURS + 1, len(points))
+    near = np.asarray(KDTree(points / scale).query(points / scale, k=count)[1])[:, 1:]
+    first = np.repeat(np.arange(len(points)), count - 1)
+    _join_level(rows, graph, points, values, first, near.ravel())
+
+
+def _join_groups(
+    rows: Rows, graph: Groups, points: np.ndarray, values: np.ndarray, scale: np.ndarray
+) -> None:
+    """Try segments between groups, at their nearest points and at their tops, until none joins."""
+    white = points / scale
+    before = -1
+    while (names := np.unique(graph.labels())).size != before and names.size > 1:
+        before = names.size
+        members = [np.flatnonzero(graph.labels() == name) for name in names]
+        first, second = [], []
+        for i, a in enumerate(members):
+            for b in members[i + 1 :]:
+                apart = np.linalg.norm(white[a][:, None] - white[b][None], axis=2)
+                best = np.argsort(apart, axis=None)[:PAIRS]
+                first += [*a[best // b.size], a[np.argmax(values[a])]]
+                second += [*b[best % b.size], b[np.argmax(values[b])]]
+        _join_level(rows, graph, points, values, np.array(first), np.array(second))
+
+
+def _join_level(
+    rows: Rows,
+    graph: Groups,
+    points: np.ndarray,
+    values: np.ndarray,
+    first: np.ndarray,
+    second: np.ndarray,
+) -> None:
+    """Join the pairs between which the density does not drop."""
+    share = (np.arange(PLACES) + 0.5) / PLACES
+    between = (
+        points[first][:, None] * (1 - share)[:, None] + points[second][:, None] * share[:, None]
+    )
+    looked = rows.values(between.reshape(-1, points.shape[1]).astype(rows.dtype))
+    low = np.nan_to_num(looked.astype(np.float64), nan=-np.inf).reshape(len(first), PLACES).min(1)
+    level = low >= np.minimum(values[first], values[second]) - DROP
+    graph.join(first[level], second[level])

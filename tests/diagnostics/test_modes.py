@@ -1,0 +1,188 @@
+"""Modes of draws whose number and weights are known; comparisons by evidence."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import involutive as inv
+from involutive.diagnostics.compare import compare
+from involutive.diagnostics.measured import Estimate, Evidence
+from involutive.interop import arviz as bridge
+from involutive.targets.benchmarks import _rings, mixture
+
+
+def exact(target, seed=0, chains=16, count=400):
+    """Exact draws of a target as a run."""
+    positions = np.asarray(target.sample(jr.key(seed), chains * count))
+    positions = positions.reshape(chains, count, -1)
+    values = jax.vmap(jax.vmap(target.log_density))(jnp.asarray(positions))
+    ones, none = np.ones((chains, count)), np.zeros(chains, int)
+    return inv.Draws(
+        positions,
+        np.asarray(values),
+        ones.astype(bool),
+        ones,
+        none,
+        none,
+        none.astype(bool),
+        target,
+    )
+
+
+def banana(dim=2):
+    """`x₁` follows a parabola of x₀."""
+
+    def log_density(x):
+        return -0.5 * (x[0] ** 2 / 9 + (x[1] - 0.5 * x[0] ** 2) ** 2 + jnp.sum(x[2:] ** 2))
+
+    def sample(key, n):
+        z = jr.normal(key, (n, dim))
+        first = 3 * z[:, :1]
+        return jnp.concatenate([first, z[:, 1:2] + 0.5 * first**2, z[:, 2:]], axis=1)
+
+    return inv.Target(log_density, dim, name="banana", sample=sample)
+
+
+def apart(count, least=5.0):
+    """Means in the square of half-width 40, no two nearer than `least`."""
+    rng, means = np.random.default_rng(0), np.zeros((0, 2))
+    while len(means) < count:
+        new = rng.uniform(-40, 40, 2)
+        if not len(means) or np.linalg.norm(means - new, axis=1).min() > least:
+            means = np.concatenate([means, new[None]])
+    return means
+
+
+CASES = {
+    "two": (inv.targets.two_modes(10), 2),
+    "six": (inv.targets.mog6(), 6),
+    "forty": (mixture(apart(40), name="forty"), 40),
+    "rings": (_rings([1.0, 2.0, 3.0, 4.0], 0.2, "rings"), 4),
+    "banana": (banana(), 1),
+    "labels": (mixture(list(itertools.permutations([-6.0, -2.0, 2.0, 6.0])), sd=0.5), 24),
+}
+
+
+def within_two_errors(draws):
+    """Whether each weight is within two errors of the exact one, mode by mode."""
+    label, weights = draws.target.modes
+    cells = np.asarray(jax.vmap(jax.vmap(label))(jnp.asarray(draws.positions)))
+    found = draws.modes()
+    counts = [
+        np.bincount(cells[found.labels == k], minlength=len(weights)) for k in range(len(found))
+    ]
+    expected = np.asarray(weights)[np.argmax(counts, axis=1)]
+    return np.abs(found.weights - expected) < 2 * found.errors
+
+
+@pytest.mark.parametrize("name", ["six", "rings", "banana"])
+def test_the_number_of_modes_and_their_weights(name):
+    target, count = CASES[name]
+    draws = exact(target)
+    found = draws.modes()
+    assert len(found) == count
+    assert abs(found.weights.sum() - 1) < 1e-12 and (np.diff(found.weights) <= 0).all()
+    if target.modes is not None:
+        assert within_two_errors(draws).mean() > 0.6
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", CASES)
+def test_modes_over_seeds(name):
+    """The right number in at least 19 of 20 seeds, and 0.95 of the weights within two errors."""
+    target, count = CASES[name]
+    right, inside = 0, []
+    for seed in range(20):
+        draws = exact(target, seed, 64, 500)
+        found = draws.modes()
+        right += len(found) == count
+        if target.modes is not None and len(found) == count:
+            inside.extend(within_two_errors(draws))
+    assert right >= 19, (name, right)
+    assert not inside or np.mean(inside) > 0.9
+
+
+def test_a_shallow_dip_joins_and_a_deep_one_does_not():
+    for distance, count in ((2.2, 1), (4.5, 2)):
+        target = inv.targets.mixture([[0.0, 0.0], [distance, 0.0]])
+        assert len(exact(target).modes()) == count
+
+
+def test_what_is_in_a_mode():
+    target = inv.targets.mixture([[-5.0, 1.0], [5.0, 2.0]], [0.25, 0.75], sd=0.5)
+    draws = exact(target)
+    evidence = Evidence(1.0, 0.01, 0.1, 0.9, Estimate(1.0, 0.01), Estimate(1.0, 0.01))
+    heavy, light = draws.modes(evidence)
+    assert abs(heavy.weight - 0.75) < 4 * heavy.error and heavy.chains == light.chains == 16
+    assert abs(light.mean["x[0]"] + 5) < 0.1 and abs(heavy.sd["x[1]"] - 0.5) < 0.05
+    assert abs(heavy.log_z.log_z - 1 - np.log(heavy.weight)) < 1e-12
+    assert abs(draws.modes().changes - 2 * 0.25 * 0.75) < 0.03
+    assert "2 modes: 0.7" in str(draws.modes()) and "<table>" in draws.modes()._repr_html_()
+
+
+def test_chains_that_never_change_their_mode():
+    draws = inv.sample(inv.random_walk(inv.targets.mog2(), 0.5), key=0, num_chains=8,
+                       num_samples=200, initial=np.tile([[5.0, 0], [-5.0, 0]], (4, 1)))  # fmt: skip
+    found = draws.modes()
+    assert len(found) == 2 and found.changes == 0 and found[0].chains == 4
+    assert found[0].error > 0.1, "four chains in a mode are four draws of its weight"
+    assert "no chain ever changed its mode" in found.line
+
+
+def test_the_summary_says_it_and_files_keep_it(tmp_path):
+    draws = exact(inv.Target(inv.targets.mog2().log_density, 2, sample=inv.targets.mog2().sample))
+    assert "2 modes: 0." in str(draws.summary())
+    again = bridge.read_draws(bridge.to_netcdf(draws, tmp_path / "draws.nc"))
+    np.testing.assert_array_equal(again.modes().labels, draws.modes().labels)
+    assert "one mode" in str(exact(inv.targets.gaussian(2)).summary())
+
+
+def test_a_file_without_modes_says_so(tmp_path):
+    draws = exact(inv.targets.gaussian(2), chains=2, count=20)
+    again = bridge.read_draws(bridge.to_netcdf(draws, tmp_path / "draws.nc"))
+    with pytest.raises(inv.InputError, match="draws read from a file do not hold it"):
+        again.modes()
+
+
+def known(log_z, error, **more):
+    side = Estimate(log_z, error)
+    return Evidence(log_z, error, 0.1, 0.9, side, side, **more)
+
+
+def test_compare_by_hand():
+    found = compare({"a": known(-10.0, 0.01), "b": known(-10.0 + np.log(3), 0.02)})
+    assert found.names == ("b", "a")
+    np.testing.assert_allclose(found.probability, (0.75, 0.25))
+    np.testing.assert_allclose(found.probability_error, 0.75 * 0.25 * np.hypot(0.01, 0.02))
+    np.testing.assert_allclose(found.log_bayes_factor[1], (-np.log(3), np.hypot(0.01, 0.02)))
+    assert "no prior was declared for a, b" in str(found)
+    assert len(found.plot().axes) == 2 and "<table>" in found._repr_html_()
+    found = compare({"a": known(0.0, 0.1, marginal=True), "b": known(0.0, 0.1, marginal=True)},
+                    prior={"a": 1, "b": 3})  # fmt: skip
+    np.testing.assert_allclose(found.probability, (0.75, 0.25))
+    assert not found.notes
+
+
+def test_compare_refuses_what_is_not_known():
+    with pytest.raises(inv.InputError, match="at least two models"):
+        compare({"a": known(0.0, 0.1)})
+    with pytest.raises(inv.InputError, match="withheld: mass outside"):
+        compare({"a": known(0.0, 0.1), "b": known(float("nan"), 0.1, reasons=("mass outside",))})
+    with pytest.raises(inv.InputError, match="prior must name the models"):
+        compare({"a": known(0.0, 0.1), "b": known(1.0, 0.1)}, prior={"a": 1.0})
+
+
+def test_draws_by_name():
+    draws = exact(inv.targets.mog2(), chains=2, count=10)
+    assert draws["x"].shape == (2, 10, 2)
+    assert draws.get_samples()["x"].shape == (20, 2)
+    assert draws.get_samples(group_by_chain=True)["x"].shape == (2, 10, 2)
+    table = draws.to_dataframe()
+    assert list(table.columns) == ["chain", "draw", "x[0]", "x[1]", "lp"] and len(table) == 20
+    np.testing.assert_array_equal(table["x[1]"][table["chain"] == 1], draws.positions[1, :, 1])
+    with pytest.raises(inv.InputError, match="one of x, got 'y'"):
+        draws["y"]
