@@ -143,6 +143,20 @@ def test_the_meaning_is_said():
     assert "no prior was declared" in str(result) and not result.record()["reasons"]
 
 
+def test_with_a_prior_it_is_the_marginal_likelihood():
+    """One datum 1 ~ N(mu, 1) with mu ~ N(0, 1): the marginal likelihood is N(1; 0, 2)."""
+
+    def log_likelihood(mu):
+        return -0.5 * (1.0 - mu) ** 2 - 0.5 * jnp.log(2 * jnp.pi)
+
+    target = inv.Target(log_likelihood, inv.Parameters(mu=inv.Normal(0.0, 1.0)))
+    kernel = proposal([[0.5]], 0.7, target)
+    result = inv.evidence(kernel, key=0, num_samples=5000)
+    assert result.marginal and "log marginal likelihood" in str(result)
+    exact = -0.25 - 0.5 * np.log(4 * np.pi)
+    assert abs(result.log_z - exact) < 4 * result.error and result.trustworthy
+
+
 def test_pareto_k():
     rng = np.random.default_rng(0)
     for k in (0.3, 0.6, 1.0):

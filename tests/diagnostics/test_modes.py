@@ -162,7 +162,7 @@ def test_compare_by_hand():
     assert "no prior was declared for a, b" in str(found)
     assert len(found.plot().axes) == 2 and "<table>" in found._repr_html_()
     found = compare({"a": known(0.0, 0.1, marginal=True), "b": known(0.0, 0.1, marginal=True)},
-                    prior={"a": 1, "b": 3})  # fmt: skip
+                    prior={"a": 1.0, "b": 3.0})  # fmt: skip
     np.testing.assert_allclose(found.probability, (0.75, 0.25))
     assert not found.notes
 

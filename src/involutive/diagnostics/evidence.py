@@ -119,7 +119,7 @@ def evidence(
         importance=important,
         bridge=joined,
         reasons=tuple(figures.withheld() + figures.doubts()),
-        marginal=getattr(kernel.target, "prior", None) is not None,
+        marginal=kernel.target.prior is not None,
         target=kernel.target.name,
         num_samples=num_samples,
         evaluations=int(evaluations),
@@ -277,10 +277,11 @@ def _local(kernel: Kernel, drawn: np.ndarray) -> Kernel:
 def _wide_starts(
     kernel: AbstractKernel, law: AbstractDistribution, key: Key[Array, ""], rng: np.random.Generator
 ) -> np.ndarray:
-    """Points of X, where the kernel has one beside q, and of N(0, 3² I)."""
+    """Points of X, the target's or the kernel's where that is not q, and of N(0, 3² I)."""
     dim = kernel.target.dim
     points = [WIDE * rng.normal(size=(128, dim))]
-    initial = kernel.initial
-    if isinstance(initial, Normal) and initial.shape == law.shape:
+    given = kernel.initial if isinstance(kernel.initial, Normal) else None
+    initial = given if kernel.target.initial is None else kernel.target.initial
+    if initial is not None and initial.shape == law.shape:
         points.append(LawRows(initial).draws(jr.fold_in(key, 1), 128))
     return np.concatenate(points)
