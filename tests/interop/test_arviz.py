@@ -21,8 +21,10 @@ def schools():
     names = ["Choate", "Deerfield", "Exeter"]
     like = {"mu": 0.0, "log_tau": 0.0, "theta": jnp.zeros(3)}
 
-    def constrain(x):
-        return {"mu": x[1], "tau": jnp.exp(x[0]), "theta": x[2:], "pair": jnp.outer(x[:2], x[:2])}
+    def constrain(z):
+        both = jnp.stack([z["mu"], z["log_tau"]])
+        named = {"mu": z["mu"], "tau": jnp.exp(z["log_tau"]), "theta": z["theta"]}
+        return named | {"pair": jnp.outer(both, both)}
 
     target = inv.Target(
         lambda z: -0.5 * (z["mu"] ** 2 + z["log_tau"] ** 2 + jnp.sum(z["theta"] ** 2)),
@@ -41,7 +43,7 @@ def test_posterior_is_constrained_and_named(schools):
     assert posterior["theta"].dims == ("chain", "draw", "school")
     assert posterior["school"].values.tolist() == ["Choate", "Deerfield", "Exeter"]
     assert posterior["pair"].dims == ("chain", "draw", "pair_dim_0", "pair_dim_1")
-    np.testing.assert_allclose(posterior["tau"], np.exp(schools.positions[..., 0]))
+    np.testing.assert_allclose(posterior["tau"], np.exp(schools.positions[..., 1]))
     np.testing.assert_array_equal(
         posterior["theta"].sel(school="Exeter"), schools.positions[..., 4]
     )

@@ -1,7 +1,9 @@
 """Positions of any shape, from a hand-written density to ArviZ."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import involutive as inv
 from involutive.interop.arviz import group
@@ -45,3 +47,39 @@ def test_a_chain_starts_at_a_position_of_that_shape():
     state = inv.hmc(target, 0.9, 3).init({**start, "centre": jnp.ones(2)})
     assert state.position.shape == (9,)
     assert state.log_density == 0.0
+
+
+def swapped(p):
+    """zeta ~ N(3, 1) and alpha ~ N(-1, 0.1²), given in this order, which is not the alphabet's."""
+    return -0.5 * (p["zeta"] - 3.0) ** 2 - 50.0 * (p["alpha"] + 1.0) ** 2
+
+
+@pytest.mark.parametrize("constrain", [None, lambda p: {"zeta": p["zeta"], "alpha": p["alpha"]}])
+def test_keys_keep_the_order_given_and_constrain_gets_what_the_density_gets(constrain):
+    """JAX sorts keys: a `constrain` of the flat vector in the order written mislabelled both."""
+    target = inv.Target(swapped, like={"zeta": 0.0, "alpha": 0.0}, constrain=constrain)
+    assert target.flatten({"alpha": -1.0, "zeta": 3.0}).tolist() == [3.0, -1.0]
+    assert list(target.restore(jnp.zeros(2))) == ["zeta", "alpha"]
+    kernel = inv.hmc(target, 0.09, 5)
+    start = np.tile([3.0, -1.0], (8, 1))
+    draws = inv.sample(kernel, key=0, num_chains=8, num_samples=100, initial=start)
+    table = draws.summary().table
+    assert list(table.index)[:2] == ["zeta", "alpha"]
+    assert abs(table["mean"]["alpha"] + 1.0) < 0.2 and table["sd"]["alpha"] < 0.3
+    assert abs(table["mean"]["zeta"] - 3.0) < 1.0
+
+
+def test_containers_inside_containers_keep_their_order():
+    like = {"b": [{"z": 0.0, "a": np.zeros(2)}], "a": (1.0, {"y": 0.0, "x": 0.0})}
+    target = inv.Target(lambda p: -jnp.sum(jnp.stack(jax.tree.leaves(ravelled(p)))), like=like)
+    position = target.restore(jnp.arange(6.0))
+    assert list(position) == ["b", "a"] and list(position["b"][0]) == ["z", "a"]
+    assert position["b"][0]["a"].tolist() == [1, 2] and float(position["a"][1]["y"]) == 4
+    assert list(target.constrain(jnp.arange(6.0))) == ["b.0.z", "b.0.a", "a.0", "a.1.y", "a.1.x"]
+    assert target.coordinate(2) == "b.0.a[1]" and target.coordinate(5) == "a.1.x"
+    back = target.flatten(jax.tree.map(lambda leaf: leaf, position))  # which sorts every dict
+    assert back.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def ravelled(position):
+    return jax.tree.map(lambda leaf: jnp.sum(leaf**2), position)

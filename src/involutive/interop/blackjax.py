@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Key
 
 from involutive.core.errors import InputError, check
@@ -69,8 +68,8 @@ def build_kernel(kernel: AbstractKernel) -> Callable[..., tuple[InvolutiveState,
     def step(
         rng_key: Any, state: InvolutiveState, logdensity_fn: Callable[[Any], Any]
     ) -> tuple[InvolutiveState, InvolutiveInfo]:
-        target = Target(logdensity_fn, like=state.position)
-        position, restore = ravel_pytree(state.position)
+        target = Target(logdensity_fn, like=_in_order(state.position, kernel.target))
+        position, restore = target.flatten(state.position), target.restore
         now = State(position, jnp.asarray(state.logdensity, position.dtype))
         new, info = retarget(kernel, target).step(rng_key, now)
         moved = InvolutiveState(
@@ -85,6 +84,16 @@ def build_kernel(kernel: AbstractKernel) -> Callable[..., tuple[InvolutiveState,
         )
 
     return step
+
+
+def _in_order(position: Any, learned_for: Target) -> Any:
+    """The position with its keys in the order of the target that the kernel was made for.
+
+    A program that JAX compiles receives every dict sorted.
+    """
+    known = learned_for.restore(jnp.zeros(learned_for.dim))
+    alike = jax.tree.structure(known) == jax.tree.structure(position)
+    return known if alike else position
 
 
 def as_top_level_api(

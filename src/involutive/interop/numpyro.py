@@ -12,7 +12,6 @@ import jax.random as jr
 import numpy as np
 from flowjax.distributions import Normal
 from jax.core import Tracer
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Key
 
 from involutive.core.errors import check
@@ -239,7 +238,7 @@ def _place(learned: _Learned, rng_key: Any, params: Any) -> InvolutiveState:
 def _advance(learned: _Learned, num_warmup: int, state: InvolutiveState) -> InvolutiveState:
     """One step of one chain."""
     key_next, key_step = jr.split(state.rng_key)
-    position, _ = ravel_pytree(state.z)
+    position = learned.kernel.target.flatten(state.z)
     now = State(position, -state.potential_energy)
     new, info = learned.kernel.step(as_key(key_step), now)
     i = state.i + 1

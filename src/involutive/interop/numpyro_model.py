@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.random as jr
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from involutive.core.errors import InputError, check
 from involutive.interop.extras import first_line, require
@@ -40,15 +39,14 @@ def read(model: Any, args: tuple, kwargs: dict[str, Any]) -> Model:
         sites = _trace(model, args, kwargs)
         _check_latent(sites)
         info = _initialise(model, args, kwargs)
-    _, restore = ravel_pytree(info.param_info.z)
     goal = Target(
         lambda z: -info.potential_fn(z),
         like=info.param_info.z,
         name=getattr(model, "__name__", "model"),
-        constrain=lambda x: dict(info.postprocess_fn(restore(x))),
+        constrain=lambda z: dict(info.postprocess_fn(z)),
         dims=_dims(sites),
     )
-    return Model(goal, restore, info.postprocess_fn)
+    return Model(goal, goal.restore, info.postprocess_fn)
 
 
 def _trace(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -134,6 +132,5 @@ def _dims(sites: dict[str, Any]) -> dict[str, list[str]]:
 
 def from_potential(potential_fn: Any, like: Any) -> Model:
     """A potential energy, minus a log density, of a pytree shaped as `like`."""
-    _, restore = ravel_pytree(like)
     goal = Target(lambda z: -potential_fn(z), like=like, name="potential_fn")
-    return Model(goal, restore, lambda z: z)
+    return Model(goal, goal.restore, lambda z: z)

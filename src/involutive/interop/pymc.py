@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from involutive.core.errors import InputError, check
 from involutive.interop.extras import first_line, require
@@ -39,13 +38,12 @@ def target(model: Any) -> Target:
     _check_free(model)
     density, constrain = _compile(bridge, model)
     start = _start(model, density)
-    _, restore = ravel_pytree(start)
     coords, dims = _labels(model, {name: np.ndim(x) for name, x in constrain(start).items()})
     return Target(
         density,
         like=start,
         name=model.name or "model",
-        constrain=lambda x: constrain(restore(x)),
+        constrain=constrain,
         dims=dims,
         coords=coords,
     )

@@ -28,7 +28,7 @@ from involutive.sampling.recorder import Recorder
 from involutive.sampling.runner import Chains, check_positions
 from involutive.sampling.stopping import Until, Watch
 from involutive.storage.format import PathLike
-from involutive.targets.fingerprint import check_density
+from involutive.targets.validation import check_density
 
 CHUNK = 250  # draws a chunk: often enough to show progress, rarely enough to cost nothing
 FIRST_CHUNK = 16

@@ -10,17 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 from flowjax.distributions import AbstractDistribution
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key
 
 from involutive._xla.lapack import one_by_one
-from involutive.core.errors import InputError, check, check_count
-from involutive.core.text import first_line
-from involutive.targets.by_name import Arguments, OnParameters, arguments_of
+from involutive.core.errors import check, check_count
+from involutive.targets.by_name import Arguments, OnParameters, arguments_of, call
 from involutive.targets.parameters import Parameters
+from involutive.targets.positions import Form
+from involutive.targets.validation import check_constrain, check_program
 
 Vector = Float[Array, " dim"]
 LogDensity = Callable[[Any], Any]
@@ -43,11 +41,13 @@ class Target(eqx.Module):
         dim: the number of coordinates, or `Parameters`: the density then takes constrained values
             by name, `log_density(A=…, sigma=…)`, and the log-Jacobians are added. Parameters with
             priors make it the log likelihood; the log priors are added too.
-        like: an example position, for densities of a pytree; `dim` is then counted from it.
+        like: an example position, for densities of a pytree; `dim` is then counted from it, and
+            its keys keep their order everywhere.
         name: shown in reports.
         sample: `(key, n) -> (n, dim)` exact draws, where known.
         modes: a partition with exact masses, where known.
-        constrain: maps a flat vector to a dict of named arrays, as results are reported.
+        constrain: maps a position, as `log_density` receives it, to a dict of named arrays, as
+            results are reported.
         dims, coords: ArviZ's names for the axes of the constrained variables.
         extent: a length that covers the bulk, for pictures.
         arguments: how declared values are passed: "names", "dict" or "vector"; by default by name
@@ -76,6 +76,7 @@ class Target(eqx.Module):
     modes: Modes | None = eqx.field(static=True)
     constrain: Callable[[Vector], dict[str, Array]] = eqx.field(static=True)
     extent: float | None = eqx.field(static=True)
+    form: Form | None = eqx.field(static=True)
     labels: "Labels" = eqx.field(static=True)
     parameters: Parameters | None = eqx.field(static=True)
     initial: AbstractDistribution | None
@@ -89,7 +90,7 @@ class Target(eqx.Module):
         name: str | None = None,
         sample: Sampler | None = None,
         modes: Modes | None = None,
-        constrain: Callable[[Vector], dict[str, Array]] | None = None,
+        constrain: Callable[[Any], dict[str, Array]] | None = None,
         dims: Mapping[str, Sequence[str]] | None = None,
         coords: Mapping[str, Any] | None = None,
         extent: float | None = None,
@@ -100,32 +101,35 @@ class Target(eqx.Module):
             f"log_density must be a function of one vector, got {type(log_density).__name__}",
         )
         self.parameters = dim if isinstance(dim, Parameters) else None
-        self.initial = None
+        self.initial = self.form = None
         if self.parameters is not None:
             check(like is None, "like must be left out where parameters are declared, got both")
             self.dim, self.initial = self.parameters.dim, self.parameters.initial()
             how = arguments_of(log_density, self.parameters, arguments)
             self.log_density = OnParameters(log_density, self.parameters, how)
-            self.constrain = constrain or self.parameters.constrain
+            self.constrain = self.parameters.constrain
+            if constrain is not None:
+                self.constrain = _OnValues(constrain, self.parameters, how)
         elif like is None:
             check(dim is not None, "dim must be given (or like=, an example position), got neither")
             self.dim = check_count("dim", dim)
             self.log_density = log_density
             self.constrain = constrain or _as_x
         else:
-            flat, restore = ravel_pytree(jax.tree.map(_as_float, like))
-            check(flat.size > 0, "like must hold at least one number, got an empty position")
+            self.form = form = Form(like)
             check(
-                dim in (None, flat.size),
-                f"dim must match like, which holds {flat.size} numbers, got dim={dim}; drop dim",
+                dim in (None, form.size),
+                f"dim must match like, which holds {form.size} numbers, got dim={dim}; drop dim",
             )
-            self.dim = int(flat.size)
-            self.log_density = _OnPytree(log_density, restore)
-            self.constrain = constrain or (lambda x: named_leaves(restore(x)))
+            self.dim = form.size
+            self.log_density = _OnPytree(log_density, form)
+            self.constrain = _OnPytree(constrain, form) if constrain else form.named
         self.name = name or getattr(log_density, "__name__", "target").strip("<>")
         self.sample, self.modes, self.extent = sample, modes, extent
         self.labels = _labels(self.parameters, dims, coords)
-        _check_density(self.log_density, self.dim)
+        check_program(self.log_density, self.dim, self.coordinate)
+        if constrain is not None:
+            check_constrain(self.constrain, self.dim)
         self.log_density = one_by_one(self.log_density, self.dim)
 
     @property
@@ -138,22 +142,42 @@ class Target(eqx.Module):
         """Return a position, flat, shaped as `like`, or declared values by name, as one vector."""
         if self.parameters is not None and isinstance(position, Mapping):
             return self.parameters.unconstrain(position)
-        flat = ravel_pytree(jax.tree.map(_as_float, position))[0]
+        form = self.form or Form(position)
+        flat = form.flatten(position)
         check(
             flat.shape == (self.dim,),
             f"a position must hold {self.dim} numbers (dim of {self.name}), got {flat.size}",
         )
         return flat
 
+    def restore(self, x: Vector) -> Any:
+        """Return a flat vector as the density receives it: shaped as `like`, if that was given."""
+        return x if self.form is None else self.form.restore(x)
+
+    def coordinate(self, i: int) -> str:
+        """The name of a flat coordinate: `x[2]`, or the name it has in `like`."""
+        return f"x[{i}]" if self.form is None else self.form.coordinate(i)
+
 
 class _OnPytree(eqx.Module):
-    """A density of a pytree as a density of its flat vector."""
+    """A function of a pytree as one of its flat vector."""
 
-    log_density: LogDensity
-    restore: Callable[[Vector], Any] = eqx.field(static=True)
+    function: Callable[[Any], Any]
+    form: Form = eqx.field(static=True)
 
     def __call__(self, x: Vector) -> Any:
-        return self.log_density(self.restore(x))
+        return self.function(self.form.restore(x))
+
+
+class _OnValues(eqx.Module):
+    """A function of declared values as one of the flat vector."""
+
+    function: Callable[..., Any]
+    parameters: Parameters = eqx.field(static=True)
+    how: Arguments = eqx.field(static=True)
+
+    def __call__(self, x: Vector) -> Any:
+        return call(self.function, self.parameters.constrain(x), self.how)
 
 
 class Labels:
@@ -190,44 +214,5 @@ def _labels(
 UNNAMED = Labels(None, None)  # one, so that targets which differ in arrays only compile once
 
 
-def _as_float(leaf: Any) -> Array:
-    return jnp.asarray(leaf, dtype=float)
-
-
 def _as_x(x: Vector) -> dict[str, Array]:
     return {"x": x}
-
-
-def named_leaves(position: Any) -> dict[str, Array]:
-    """Return a pytree's leaves by name: `{"a": {"b": 1.0}}` gives `{"a.b": 1.0}`."""
-    leaves = jax.tree_util.tree_leaves_with_path(position)
-
-    def part(entry: Any) -> str:
-        return str(getattr(entry, "key", getattr(entry, "name", getattr(entry, "idx", entry))))
-
-    return {".".join(map(part, path)) or "x": leaf for path, leaf in leaves}
-
-
-def _check_density(log_density: LogDensity, dim: int) -> None:
-    """Trace the density once, without running it, and say in one line what does not fit."""
-    point = jax.ShapeDtypeStruct((dim,), jnp.result_type(float))
-    try:
-        out = jax.eval_shape(log_density, point)
-    except Exception as error:
-        line = first_line(error)
-        raise InputError(
-            f"log_density must map one vector of shape ({dim},) to a scalar with JAX operations, "
-            f"but it raised {type(error).__name__}: {line}"
-        ) from error
-    leaves = jax.tree.leaves(out)
-    remedy = "return one real number, for example with jnp.sum"
-    check(
-        len(leaves) == 1 and hasattr(out, "shape"),
-        f"log_density must return one scalar, got {type(out).__name__} of {len(leaves)} arrays; "
-        f"{remedy}",
-    )
-    check(out.shape == (), f"log_density must return a scalar, got shape {out.shape}; {remedy}")
-    check(
-        jnp.issubdtype(out.dtype, jnp.floating),
-        f"log_density must return a real float, got dtype {out.dtype}; {remedy}",
-    )
