@@ -1,21 +1,33 @@
-"""One line of progress with figures, for everything that takes long.
+"""One line of progress for everything that takes long: where it is, how long it will take, what it
+has reached.
 
-Shown on a terminal or in a notebook; silent when output is redirected or progress is switched off.
+A piece of work is one bar of `total` units, or a number of stages in plain words. Work inside other
+work moves the line of the outer one and shows none of its own. On a terminal the line is redrawn in
+place; in a notebook it is a text that is updated, so that a saved notebook keeps its last state;
+into a pipe or a file a line is written every ten seconds, so that short work writes none.
 """
 
-import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Any
+
+from involutive.sampling.screens import Screen, screen
+
+TICK = 0.25  # seconds between redrawings
+BAR = 16  # characters
+EARLY = 0.02  # the share of the work from which on the time left is estimated; a guess
+UNFINISHED = 0.99  # the most that a bar shows before the work has ended
 
 _HIDDEN: ContextVar[bool] = ContextVar("hidden", default=False)
+_OUTER: ContextVar["Progress | None"] = ContextVar("outer", default=None)
 
 
 @contextmanager
 def hidden(hide: bool = True) -> Iterator[None]:
-    """Within this context a bar appears only where it is asked for with `progress=True`."""
+    """Within this context a line appears only where it is asked for with `progress=True`."""
     token = _HIDDEN.set(hide or _HIDDEN.get())
     try:
         yield
@@ -24,53 +36,101 @@ def hidden(hide: bool = True) -> Iterator[None]:
 
 
 def wanted(progress: bool | None) -> bool:
-    """Whether to show progress: as asked, or if standard error is a terminal or a notebook."""
-    if progress is not None:
-        return progress
-    if _HIDDEN.get():
-        return False
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    """Whether to show progress: as asked, or unless it is hidden here."""
+    return not _HIDDEN.get() if progress is None else progress
 
 
 class Progress:
-    """A progress bar of `total` units with a caption of current figures."""
+    """The progress of one piece of work.
 
-    def __init__(self, label: str, total: int | float, progress: bool | None = None):
+    Args:
+        label: what is done, such as "sampling".
+        total: how many units there are; None for work that has stages, or no known length.
+        progress: True or False to show it or not; by default it is shown unless `hidden`.
+
+    Example:
+        with Progress("learning") as bar:
+            bar.stage("finding modes", 1, 2)
+            bar.update(fraction=0.5, modes=3)
+            bar.stage("fitting the proposal", 2, 2)
+            bar.update(fraction=0.1, ess_per_draw=0.4, evaluations=2_000, of=10_000)
+    """
+
+    def __init__(self, label: str, total: int | float | None = None, progress: bool | None = None):
         self.label, self.total, self.shown = label, total, wanted(progress)
-        self._bar: Any = None
-        self._task: Any = None
+        self.fraction: float | None = None if total is None else 0.0
+        self.metrics: dict[str, object] = {}
+        self.began = time.perf_counter()
+        self._stage: tuple[str, int, int] | None = None
+        self._left: float | None = None
+        self._outer = _OUTER.get()
+        self._screen: Screen | None = None
+        self._token: Token | None = None
+        self._ended = threading.Event()
+        self._ticker: threading.Thread | None = None
 
     def __enter__(self) -> "Progress":
-        if self.shown:
-            from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                TextColumn,
-                TimeElapsedColumn,
-                TimeRemainingColumn,
-            )
-            from rich.progress import Progress as RichProgress
-
-            self._bar = RichProgress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.percentage:>3.0f}%"),
-                TextColumn("{task.fields[figures]}"),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-            )
-            self._bar.start()
-            self._task = self._bar.add_task(self.label, total=self.total, figures="")
+        self.began = time.perf_counter()
+        if self._outer is None:
+            self._token = _OUTER.set(self)
+            if self.shown:
+                self._screen = screen()
+                self._screen.show(self.line())
+                if self._screen.ticks:
+                    self._ticker = threading.Thread(target=self._tick, daemon=True)
+                    self._ticker.start()
         return self
 
-    def update(self, completed: int | float, **figures: object) -> None:
-        """Move the bar and show the figures, floats with three digits."""
-        if self._bar is None:
+    def stage(self, name: str, index: int, total: int) -> None:
+        """Begin stage `index` of `total`, counted from 1, called `name` in plain words.
+
+        A stage that is skipped is never begun: the next one has a higher index, or `total` is less.
+        """
+        if self._outer is not None:
             return
-        parts = [f"{name} {_short(value)}" for name, value in figures.items()]
-        self._bar.update(self._task, completed=completed, figures=" · ".join(parts))
+        self._stage, self.fraction, self._left = (name, index, total), 0.0, None
+        self._redraw()
+
+    def update(
+        self,
+        completed: int | float | None = None,
+        *,
+        fraction: int | float | None = None,
+        left: int | float | None = None,
+        **metrics: object,
+    ) -> None:
+        """Move the line.
+
+        Args:
+            completed: units done, of `total`.
+            fraction: the share of the stage (or of all the work, without stages) that is done.
+            left: seconds left for all the work, where the caller knows better than a share tells.
+            metrics: what was reached, shown from now on until it changes; None removes one. Floats
+                get three digits. `of` follows `evaluations` as how many there may be.
+        """
+        if completed is not None and self.total:
+            fraction = completed / self.total
+        if fraction is not None:
+            self.fraction = min(max(float(fraction), 0.0), 1.0)
+        if self._outer is not None:
+            self._outer.update(fraction=self.fraction)
+            return
+        self._left = None if left is None else float(left)
+        self.metrics.update(metrics)
+        self._redraw()
+
+    def line(self, width: int | None = None) -> str:
+        """The line as it stands now, of at most `width` characters."""
+        parts = [self._what(), self._times(), *self._reached()]
+        text = " · ".join(part for part in parts if part)
+        return text if width is None or len(text) <= width else text[: width - 1] + "…"
+
+    def overall(self) -> float | None:
+        """The share of all the work that is done, if it can be told."""
+        if self._stage is None or self.fraction is None:
+            return self.fraction
+        _, index, total = self._stage
+        return (index - 1 + self.fraction) / total
 
     def __exit__(
         self,
@@ -78,11 +138,73 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._ended.set()
+        if self._token is not None:
+            _OUTER.reset(self._token)
+        if self._ticker is not None:
+            self._ticker.join()
+        if self._screen is not None:
+            how = "done" if kind is None else "stopped"
+            parts = [f"{self.label}: {how} after {_clock(self._seconds())}", *self._reached()]
+            self._screen.close(" · ".join(parts))
+
+    def _what(self) -> str:
+        share = self.overall()
+        name = self.label
+        if self._stage is not None:
+            stage, index, total = self._stage
+            name = f"{self.label}: stage {index} of {total}, {stage}"
+        if share is None:
+            return name
+        share = min(share, UNFINISHED)
+        full = int(share * BAR)
+        return f"{name} {'━' * full}{'╌' * (BAR - full)} {share:.0%}"
+
+    def _times(self) -> str:
+        spent, share = self._seconds(), self.overall()
+        left = self._left
+        if left is None and share is not None and share >= EARLY:
+            left = spent * (1 - share) / share
+        ends = "" if left is None else f", about {_clock(max(left, 1.0))} left"
+        return f"{_clock(spent)} so far{ends}"
+
+    def _reached(self) -> list[str]:
+        shown = {name: value for name, value in self.metrics.items() if value is not None}
+        limit = shown.pop("of", None)
+        if limit is not None and "evaluations" in shown:
+            shown["evaluations"] = f"{_short(shown['evaluations'])} of {_short(limit)}"
+        return [f"{_short(value)} {_words(name)}" if _counted(value) else f"{_words(name)} {value}"
+                for name, value in shown.items()]  # fmt: skip
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self.began
+
+    def _redraw(self) -> None:
+        if self._screen is not None:
+            self._screen.show(self.line())
+
+    def _tick(self) -> None:
+        while not self._ended.wait(TICK):
+            self._redraw()
+
+
+def _counted(value: object) -> bool:
+    """Whether a value reads as a number of something, as in `3 modes`; words follow their name."""
+    return isinstance(value, int | float) or (isinstance(value, str) and value[:1].isdigit())
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").replace("ess", "ESS")
 
 
 def _short(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return str(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _clock(seconds: float) -> str:
+    """Seconds as `0:07`, `12:30` or `1:02:03`."""
+    whole = int(seconds)
+    minutes, hours = whole // 60 % 60, whole // 3600
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

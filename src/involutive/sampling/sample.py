@@ -23,6 +23,7 @@ from involutive.sampling.checkpoint import Checkpoint, same_run, saved_block
 from involutive.sampling.devices import Share, share_of
 from involutive.sampling.draws import Draws
 from involutive.sampling.interrupt import TERMINATED, Interrupt
+from involutive.sampling.mixing import Mixing
 from involutive.sampling.progress import Progress
 from involutive.sampling.recorder import Recorder
 from involutive.sampling.runner import Chains, check_positions
@@ -144,6 +145,7 @@ class Run:
     watch: Watch | None
     saved: Checkpoint | None
     began: float = field(default_factory=time.perf_counter)
+    mixing: Mixing = field(default_factory=Mixing)
 
     def begin(self, initial: Any) -> None:
         """Place the chains: where a checkpoint left them, or at their start."""
@@ -175,13 +177,14 @@ class Run:
         thin, chains.thin = chains.thin, 1
         while chains.step < self.num_warmup and stop.asked is None:
             pace.advance(chains, self.num_warmup - chains.step)
-            bar.update(chains.step, phase="warm-up")
+            bar.update(chains.step, **{"in": "warm-up"})
             if self.saved:
                 last = stop.asked is not None or chains.step == self.num_warmup
                 self.saved.save_state(chains, force=last)
         chains.thin = thin
 
     def _draw(self, bar: Progress, stop: Interrupt) -> None:
+        bar.update(**{"in": None})
         recorder, watch, pace = self.recorder, self.watch, Pace(self.chains.capacity)
         done = watch is not None and recorder.count > 0 and watch.ends(recorder.so_far(), 0.0)
         while recorder.count < self.num_samples and stop.asked is None and not done:
@@ -194,9 +197,9 @@ class Run:
             done = watch is not None and watch.ends(recorder.so_far(), seconds)
             bar.update(
                 self.num_warmup + recorder.count,
-                acceptance=float(recorder.accepted[:, : recorder.count].mean()),
-                **{"draws/s": recorder.count * len(self.chains.ids) / seconds},
+                **self.mixing.figures(recorder),
                 **(watch.figures() if watch else {}),
+                **{"draws per second": recorder.count * len(self.chains.ids) / seconds},
             )
 
     def _say_interrupted(self, number: int) -> None:

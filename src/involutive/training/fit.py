@@ -278,7 +278,9 @@ def split_samples(
 
 
 def _shown(row: dict[str, float]) -> dict[str, float]:
-    return {name: row[name] for name in ("held_out", "acceptance", "ess") if name in row}
+    """What the line of progress shows of a row, in words."""
+    words = {"held_out": "loss", "ess": "ess_per_draw", "acceptance": "acceptance"}
+    return {word: row[name] for name, word in words.items() if name in row}
 
 
 def _divergence(history: list[dict[str, float]], skipped: int, steps: int) -> str | None:
