@@ -49,16 +49,11 @@ def test_density_is_the_models():
     model = hierarchical()
     target = bridge.target(model)
     assert target.dim == 1 + 1 + 2 + 1 + 3
+    assert list(target.restore(jnp.zeros(8))) == [v.name for v in model.value_vars]
     reference = model.compile_logp()
     for seed in range(3):
         z = np.random.default_rng(seed).normal(size=target.dim)
-        names = sorted(v.name for v in model.value_vars)  # a dict is flattened by sorted names
-        point, start = {}, 0
-        shapes = {name: np.shape(x) for name, x in model.initial_point().items()}
-        for name in names:
-            size = int(np.prod(shapes[name]))
-            point[name] = z[start : start + size].reshape(shapes[name])
-            start += size
+        point = {name: np.asarray(part) for name, part in target.restore(jnp.asarray(z)).items()}
         np.testing.assert_allclose(target.log_density(jnp.asarray(z)), reference(point), rtol=1e-9)
 
 
