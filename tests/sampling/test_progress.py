@@ -86,7 +86,7 @@ def test_an_error_does_not_end_as_done(paper):
 def test_sampling_shows_effective_draws_next_to_acceptance(paper):
     kernel = inv.random_walk(inv.targets.gaussian(2), 1.5)
     inv.sample(kernel, key=0, num_chains=8, num_samples=300, num_warmup=20)
-    assert any("in warm-up" in line for line in paper.lines)
+    assert any("during warm-up" in line for line in paper.lines)
     shown = [line for line in [*paper.lines, paper.last] if "acceptance" in line]
     assert shown and all("effective draws (estimate)" in line for line in shown)
     assert "warm-up" not in paper.last

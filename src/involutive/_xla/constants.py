@@ -64,7 +64,7 @@ def constants(
             if moving[:1] == [True]:
                 missed.extend(_misses(equation, values))
             rule = FOLD.get(equation.primitive.name)
-            fits = all(np.prod(v.aval.shape, dtype=float) <= SMALL for v in equation.outvars)
+            fits = all(_size(v) <= SMALL for v in equation.outvars)
             if rule is not None and fits and all(v is not None for v in values):
                 results = [np.asarray(rule(equation.params, *values))]
         found = zip(equation.outvars, results, strict=True)
@@ -123,13 +123,18 @@ def called(equation: Any) -> ClosedJaxpr | None:
         program = equation.params.get(name)
         if isinstance(program, Jaxpr) and not program.constvars:
             program = ClosedJaxpr(program, [])
-        fits = isinstance(program, ClosedJaxpr) and (
-            len(program.jaxpr.invars) == len(equation.invars)
-            and len(program.jaxpr.outvars) == len(equation.outvars)
-        )
-        if fits:
+        if isinstance(program, ClosedJaxpr) and _fits(program.jaxpr, equation):
             return program
     return None
+
+
+def _fits(program: Jaxpr, equation: Any) -> bool:
+    sizes = len(equation.invars), len(equation.outvars)
+    return (len(program.invars), len(program.outvars)) == sizes
+
+
+def _size(variable: Any) -> float:
+    return float(np.prod(variable.aval.shape, dtype=float))
 
 
 def _broadcast(params: Any, value: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ not read. What an operation without a rule needs of its operands is not known, s
 of them; `PERHAPS` marks such numbers, so that nobody is told of a coordinate that is in use.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -173,7 +173,7 @@ def _reshaped(params: Any, shapes: Any, _: Any, outs: Any) -> list[np.ndarray]:
     return [outs[0].reshape(shapes[0])]
 
 
-NEED: dict[str, Callable[..., list[np.ndarray] | None]] = {
+NEED: Mapping[str, Callable[..., list[np.ndarray] | None]] = {
     "slice": _slice,
     "dynamic_slice": _dynamic_slice,
     "gather": _gather,

@@ -177,14 +177,14 @@ class Run:
         thin, chains.thin = chains.thin, 1
         while chains.step < self.num_warmup and stop.asked is None:
             pace.advance(chains, self.num_warmup - chains.step)
-            bar.update(chains.step, **{"in": "warm-up"})
+            bar.update(chains.step, during="warm-up")
             if self.saved:
                 last = stop.asked is not None or chains.step == self.num_warmup
                 self.saved.save_state(chains, force=last)
         chains.thin = thin
 
     def _draw(self, bar: Progress, stop: Interrupt) -> None:
-        bar.update(**{"in": None})
+        bar.update(during=None)
         recorder, watch, pace = self.recorder, self.watch, Pace(self.chains.capacity)
         done = watch is not None and recorder.count > 0 and watch.ends(recorder.so_far(), 0.0)
         while recorder.count < self.num_samples and stop.asked is None and not done:
