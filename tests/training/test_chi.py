@@ -11,7 +11,6 @@ import pytest
 import involutive as inv
 from involutive.training.mgan.rollouts import (
     NEVER,
-    Rollout,
     expectation,
     log_chi,
     log_reject,
@@ -106,18 +105,6 @@ def test_rollouts_visit_what_the_kernel_proposes(getkey):
         paths.log_accept, np.minimum(density[:, 1:] - density[:, :-1], 0.0), atol=1e-12
     )
     np.testing.assert_array_equal(paths.positions[:, 0], starts)
-
-
-def test_a_softened_ratio_has_a_gradient_on_both_sides_of_the_brink():
-    ratios = jnp.array([9.0, 2.0, -6.0, -jnp.inf])
-
-    def softened(ratios, *how):
-        return Rollout(jnp.zeros((5, 1)), ratios).softened(*how)
-
-    np.testing.assert_allclose(softened(ratios, 4.0, 8.0), [0.0, -1.5, -3.5, NEVER])
-    np.testing.assert_array_equal(softened(ratios), [0.0, 0.0, -6.0, NEVER])
-    slope = jax.grad(lambda r: jnp.sum(softened(r, 4.0, 8.0)))(ratios)
-    np.testing.assert_allclose(slope, [0.0, 0.25, 0.25, 0.0])
 
 
 def test_states_without_density_are_never_reached(getkey):

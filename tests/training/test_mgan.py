@@ -7,19 +7,18 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import optax
 import pytest
 from flowjax.distributions import Normal
 
 import involutive as inv
 from involutive.bijections.couplings import mlp
+from involutive.diagnostics.metrics import ess_per_draw
 from involutive.training import fit as loop
 from involutive.training.fit import TrainConfig, fit
 from involutive.training.mgan import distance
 from involutive.training.mgan.config import MganConfig
 from involutive.training.mgan.critics import Critic, clamped, gradient_penalty, pick
-from involutive.training.mgan.objective import DEAD, Mgan
-from involutive.training.mgan.rollouts import log_chi, rollouts
+from involutive.training.mgan.objective import Mgan, unevenness
 from involutive.training.objective import AbstractObjective
 
 energy_distance = jax.jit(distance.energy_distance)
@@ -107,12 +106,12 @@ def test_start_distance_sees_a_far_start(getkey):
     [
         MganConfig.paper(**SMALL),
         MganConfig.tuned(**SMALL),
-        MganConfig.tuned(every=4, **SMALL),
+        MganConfig.mixing(**SMALL),
         MganConfig.tuned(balance=0.3, data_steps=1, **SMALL),
         MganConfig.tuned(balance=0.0, pairwise=True, **SMALL),
         MganConfig.combined(**SMALL),
     ],
-    ids=["paper", "tuned", "running", "both-terms", "pairs-only", "combined"],
+    ids=["paper", "tuned", "mixing", "both-terms", "pairs-only", "combined"],
 )
 def test_every_preset_trains(config, getkey):
     kernel = small_kernel()
@@ -191,88 +190,57 @@ def test_learning_brings_the_chain_to_the_target(getkey):
     assert done.best["held_out"] < 0.6 * done.history[0]["held_out"]
 
 
-@pytest.mark.deep
-def test_only_dead_training_is_rescued(tuned, getkey):
-    kernel, (objective, update) = small_kernel(), tuned
+def test_unevenness_is_zero_at_one_and_has_a_gradient_on_both_sides():
+    ratios = jnp.array([[0.0], [1.0], [-1.0], [100.0], [-jnp.inf]])
+    each = jax.vmap(lambda r: unevenness(r[None, :]))
+    np.testing.assert_allclose(each(ratios)[:3], [0.0, np.sqrt(2) - 1, np.sqrt(2) - 1])
+    slope = jax.vmap(jax.grad(lambda r: unevenness(r[None, :])))(ratios)[:, 0]
+    np.testing.assert_allclose(slope[:4], [0.0, 0.5**0.5, -(0.5**0.5), 1.0], rtol=1e-3)
+    assert np.isfinite(slope).all() and np.isfinite(each(ratios)).all()
+
+
+def test_raw_proposals_are_judged_whether_or_not_they_are_accepted(getkey):
+    kernel, objective = small_kernel(), Mgan(MganConfig.mixing(**SMALL))
     data = data_of(kernel, getkey())
-    for before, rescued in ((0.5, 0.0), (DEAD / 2, 1.0)):
-        memory = objective.init(kernel, getkey())._replace(acceptance=jnp.asarray(before))
-        _, memory, figures = update(kernel, memory, data, getkey())
-        assert float(figures["rescued"]) == rescued
-        assert float(memory.acceptance) != before
+    (term,) = objective._terms(kernel, data, jr.key(5), 16)
+    starts, proposals = np.split(np.asarray(term.fake[:, 0]), 2, axis=1)
+    assert term.fake.shape == (16, 1, 2) and (np.asarray(term.log_weights) == 0).all()
+    np.testing.assert_array_equal(term.real[:, :1], starts)  # the first of a pair is shared
+    assert (starts != proposals).all() and (np.asarray(term.log_ratio) < -1).any()
+    accepted = Mgan(MganConfig.mixing(proposals=False, data_steps=1, **SMALL))
+    (other,) = accepted._terms(kernel, data, jr.key(5), 16)
+    assert other.fake.shape == (16, 2, 2)
+    np.testing.assert_allclose(jax.vmap(jnp.sum)(jnp.exp(other.log_weights)), 1.0, rtol=1e-5)
+    np.testing.assert_array_equal(other.fake[:, 1, 1:], proposals)
 
 
-@pytest.mark.deep
-def test_dead_training_is_rescued_and_counted(getkey):
-    """Where nothing is accepted Algorithm 1 has no gradient; the rescue restores one."""
-    kernel = small_kernel(last_scale=60.0)
-    data, moved = data_of(kernel, getkey()), {}
-    plain = optax.sgd(1.0)  # the change of the parameters is the gradient
-    for rescue in (None, 0.5):
-        config = MganConfig.tuned(rescue=rescue, optimiser=plain, **SMALL)
-        objective = Mgan(config)
-        memory = objective.init(kernel, jr.key(0))._replace(acceptance=jnp.asarray(DEAD / 2))
+def test_the_ratio_is_in_the_loss_with_its_weight(getkey):
+    kernel, found = small_kernel(), []
+    data = data_of(kernel, getkey())
+    for weight in (0.5, 2.0):
+        objective = Mgan(MganConfig.mixing(ratio=weight, **SMALL))
         update = eqx.filter_jit(objective.update)
-        new, memory, figures = update(kernel, memory, data, jr.key(1))
-        assert float(figures["rescued"]) == 1.0 and float(memory.acceptance) < 10 * DEAD
-        moved[rescue] = _distance(kernel, new)
-    assert moved[0.5] > 10 * moved[None]
+        memory = objective.init(kernel, jr.key(0))
+        found.append(update(kernel, memory, data, jr.key(1))[2])
+    gained = found[1]["generator_loss"] - found[0]["generator_loss"]
+    np.testing.assert_allclose(gained, 1.5 * found[0]["unevenness"], rtol=1e-4)
 
 
-def test_a_softened_ratio_weighs_states_and_leaves_the_figure(getkey):
-    kernel, objective = small_kernel(), Mgan(MganConfig.tuned(soften=4.0, margin=8.0))
-    starts = jr.normal(getkey(), (16, kernel.target.dim))
-    states, weights, acceptance = objective._states(kernel, starts, jr.key(3), 2, jnp.array(False))
-    paths = rollouts(kernel, starts, jr.key(3), 2)
-    np.testing.assert_array_equal(states, paths.positions)
-    np.testing.assert_allclose(weights, jax.vmap(log_chi)(paths.softened(4.0, 8.0)))
-    assert not np.allclose(weights, jax.vmap(log_chi)(paths.log_accept))
-    np.testing.assert_allclose(acceptance, jnp.mean(jnp.exp(paths.log_accept)))
-
-
-def test_some_rollouts_begin_where_running_chains_are(getkey):
-    kernel, objective = small_kernel(), Mgan(MganConfig.tuned(every=3, **SMALL))
-    running = objective.init(kernel, getkey()).running
-    assert running.shape == (32, 1)  # a third of what three critic steps take
-    plain = Mgan(MganConfig.tuned(**SMALL))
-    assert plain.init(kernel, getkey()).running is None
-    starts, law = (each._starts(kernel, running, jr.key(5), 32) for each in (objective, plain))
-    np.testing.assert_array_equal(starts[::3], running[:11])
-    others = np.arange(32) % 3 > 0
-    np.testing.assert_array_equal(starts[others], law[others])
-
-
-@pytest.mark.deep
-def test_an_update_moves_the_running_chains(getkey):
-    kernel, objective = small_kernel(), Mgan(MganConfig.tuned(every=4, age=1e9, **SMALL))
-    memory = objective.init(kernel, getkey())
-    update = eqx.filter_jit(objective.update)
-    new = update(kernel, memory, data_of(kernel, getkey()), jr.key(1))[1]
-    assert new.running.shape == memory.running.shape and new.running.dtype == memory.running.dtype
-    assert 0.05 < float(jnp.mean(new.running != memory.running)) <= 1
-    # and they are where rollouts begin: with other chains the same update teaches something else
-    far = memory._replace(running=memory.running + 5)
-    others = [update(kernel, m, data_of(kernel, jr.key(2)), jr.key(1))[2] for m in (memory, far)]
-    assert others[0]["generator_loss"] != others[1]["generator_loss"]
-    none = Mgan(MganConfig.tuned(every=4, balance=0.0, pairwise=True, **SMALL))
-    assert none.init(kernel, getkey()).running is None
-
-
-def test_running_chains_make_steps_of_the_kernel_and_begin_anew():
-    kernel = inv.random_walk(inv.targets.gaussian(1), 0.5, Normal(jnp.full(1, 50.0), jnp.ones(1)))
-    before = jnp.zeros((400, 1))
-    for age, anew in ((1e9, 0.0), (4, 0.25), (1, 1.0)):
-        objective = Mgan(MganConfig.tuned(every=1, age=age))
-        after = objective._run_on(kernel, before, jr.key(0))
-        assert float(jnp.mean(after > 25)) == pytest.approx(anew, abs=0.07)
-        moved = np.asarray(after[after < 25])
-        assert moved.size == 0 or 0.3 < (moved != 0).mean() <= 1
-
-
-def _distance(kernel, other) -> float:
-    parts = (eqx.filter(k.involution, eqx.is_inexact_array) for k in (kernel, other))
-    apart = jax.tree.map(lambda a, b: jnp.sum(jnp.abs(a - b)), *parts)
-    return float(sum(jax.tree.leaves(apart)))
+def test_the_mixing_objective_raises_effective_draws(getkey):
+    """Two modes on the line: a few hundred updates make proposals that change the mode."""
+    kernel = small_kernel()
+    objective = Mgan(MganConfig.mixing(decay=400, scale=2.0, batch=64, critic_width=32))
+    config = TrainConfig(steps=400, chunk=400, patience=None, monitor=0, keep="last")
+    samples = data_of(kernel, getkey(), 2000)
+    done = fit(kernel, objective, samples, key=1, config=config, progress=False)
+    found = []
+    for each in (kernel, done.kernel):
+        draws = inv.sample(
+            each, key=2, num_chains=32, num_samples=200, num_warmup=0,
+            initial=np.asarray(samples[:32]), progress=False,
+        )  # fmt: skip
+        found.append(ess_per_draw(draws).least)
+    assert found[1] > 3 * found[0] and found[1] > 0.1
 
 
 def test_refusals(getkey):
@@ -282,16 +250,14 @@ def test_refusals(getkey):
         MganConfig(balance=1.5)
     with pytest.raises(inv.InputError, match="steps must be at least 1, got 0"):
         MganConfig(steps=0)
-    with pytest.raises(inv.InputError, match=r"rescue must be in \(0, 1\], got 0"):
-        MganConfig(rescue=0.0)
-    with pytest.raises(inv.InputError, match="soften must be at least 1, got 0"):
-        MganConfig(soften=0)
-    with pytest.raises(inv.InputError, match="margin must not be negative, got -1"):
-        MganConfig(margin=-1)
-    with pytest.raises(inv.InputError, match="every must be at least 1, got 0"):
-        MganConfig(every=0)
-    with pytest.raises(inv.InputError, match="age must be at least 1, got 0"):
-        MganConfig(age=0)
+    with pytest.raises(inv.InputError, match="ratio must not be negative, got -1"):
+        MganConfig.mixing(ratio=-1.0)
+    with pytest.raises(inv.InputError, match=r"leak must be in \[0, 1\), got 1"):
+        MganConfig(leak=1.0)
+    with pytest.raises(inv.InputError, match=r"penalised must be in \(0, 1\], got 0"):
+        MganConfig.mixing(penalised=0.0)
+    with pytest.raises(inv.InputError, match="got balance=1, which leaves it out"):
+        MganConfig(ratio=1.0)
     with pytest.raises(inv.InputError, match="needs the kernel's initial law, got None"):
         Mgan().init(small_kernel(initial=False), getkey())
     with pytest.raises(dataclasses.FrozenInstanceError):

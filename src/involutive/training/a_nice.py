@@ -38,10 +38,6 @@ def _adam() -> optax.GradientTransformation:
     return optax.adam(5e-4, b1=0.5, b2=0.9)
 
 
-def _leaky(x: Array) -> Array:
-    return jax.nn.leaky_relu(x, 0.2)
-
-
 @dataclass(frozen=True)
 class ANiceConfig:
     """The settings of A-NICE-MC's public code for its planar targets.
@@ -106,7 +102,7 @@ class ANice(AbstractObjective):
         )
         config = self.config
         width, depth = config.critic_width, config.critic_depth
-        critic = Critic(key, 2 * kernel.target.dim, width, depth, activation=_leaky)
+        critic = Critic(key, 2 * kernel.target.dim, width, depth, leak=0.2)
         return Memory(
             critic,
             config.optimiser.init(split_kernel(kernel)[0]),

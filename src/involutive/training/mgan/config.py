@@ -1,4 +1,4 @@
-"""The MGAN objective's settings: the paper's, what works, and what also mixes."""
+"""The MGAN objective's settings: the paper's, what works from X, and what mixes."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -7,12 +7,15 @@ import optax
 
 from involutive.core.errors import check, check_count
 
+LONGEST = 5.0  # norm that gradients of the generator are clipped at in `mixing`; a guess
+
 
 def _rmsprop() -> optax.GradientTransformation:
     return optax.rmsprop(5e-4)
 
 
 def _adam(learning_rate: float, decay: int | None) -> optax.GradientTransformation:
+    """Adam whose rate is constant for half of `decay` steps and then falls along a cosine."""
     if decay is None:
         return optax.adam(learning_rate, b1=0.5, b2=0.9)
     fall = optax.cosine_decay_schedule(learning_rate, decay - decay // 2)
@@ -30,20 +33,19 @@ class MganConfig:
         data_steps: m, steps from a draw of the target.
         balance: λ; 1 uses the first term only, 0 the second only.
         pairwise: judge the second term by a critic of pairs.
-        batch: chains a rollout.
+        proposals: judge one raw proposal (x, φ') in the second term, instead of the state the
+            chain has after m steps. A critic of accepted states is content with staying put.
+        ratio: μ, the weight of `E[√(1 + log²r) - 1]` over those proposals, r the acceptance
+            ratio. `min(1, r)` has no gradient above one and hardly any far below; this has one
+            everywhere, and it alone asks for r = 1, where every proposal is accepted.
+        batch: rollouts per update of the generator.
         critic_steps: critic updates before each generator update.
         clamp: w, the bound on the critic's weights, or None.
         penalty: weight of the gradient penalty, or None.
+        penalised: share of a batch at which the penalty is taken.
         critic_width, critic_depth: hidden layers of a critic.
+        leak: slope of a critic's ReLU below zero; 0 in the paper.
         scale: states are divided by this before a critic sees them.
-        rescue: while no proposal is accepted, moves count as accepted with at least this
-            probability, so that the critic's gradient reaches the network; None never does.
-        soften, margin: T and m; moves count as accepted with probability min(1, (ratio/eᵐ)^(1/T)).
-            Where the ratio is above one, or far below, min(1, ratio) has no gradient: with T = 1
-            and m = 0 nothing keeps proposals from the brink, nor brings back those beyond it.
-        every, age: every so many-th rollout from X begins where a chain is that runs beside
-            training and begins anew after `age` steps on average: so states that missed the modes
-            are met as they come, as with a larger b, at the price of one step; None for no chains.
         optimiser, critic_optimiser: Optax transformations.
     """
 
@@ -51,18 +53,17 @@ class MganConfig:
     data_steps: int = 2
     balance: float = 1.0
     pairwise: bool = False
+    proposals: bool = False
+    ratio: float = 0.0
     batch: int = 256
     critic_steps: int = 1
     clamp: float | None = 0.1
     penalty: float | None = None
+    penalised: float = 1.0
     critic_width: int = 64
     critic_depth: int = 1
+    leak: float = 0.0
     scale: float = 1.0
-    rescue: float | None = None
-    soften: float | int = 1.0
-    margin: float | int = 0.0
-    every: int | None = None
-    age: float | int = 8
     optimiser: optax.GradientTransformation = field(default_factory=_rmsprop)
     critic_optimiser: optax.GradientTransformation = field(default_factory=_rmsprop)
 
@@ -72,11 +73,9 @@ class MganConfig:
         check_count("batch", self.batch, least=2)
         check(0 <= self.balance <= 1, f"balance must be in [0, 1], got {self.balance}")
         check(self.scale > 0, f"scale must be positive, got {self.scale}")
-        check(self.soften >= 1, f"soften must be at least 1, got {self.soften}")
-        check(self.margin >= 0, f"margin must not be negative, got {self.margin}")
-        if self.every is not None:
-            check_count("every", self.every)
-        check(self.age >= 1, f"age must be at least 1, got {self.age}")
+        check(self.ratio >= 0, f"ratio must not be negative, got {self.ratio}")
+        check(0 <= self.leak < 1, f"leak must be in [0, 1), got {self.leak}")
+        check(0 < self.penalised <= 1, f"penalised must be in (0, 1], got {self.penalised}")
         for name in ("clamp", "penalty"):
             value = getattr(self, name)
             check(value is None or value > 0, f"{name} must be positive or None, got {value}")
@@ -84,12 +83,15 @@ class MganConfig:
             self.clamp is not None or self.penalty is not None,
             "a critic needs a bound on its slope, got neither clamp nor penalty; pass penalty=1.0",
         )
-        rescue = self.rescue
-        check(rescue is None or 0 < rescue <= 1, f"rescue must be in (0, 1], got {rescue}")
+        check(
+            self.balance < 1 or not (self.proposals or self.ratio),
+            "proposals and ratio belong to the second term, got balance=1, which leaves it out; "
+            "pass balance=0.0",
+        )
 
     @staticmethod
     def paper(learning_rate: float = 5e-4, **changes: Any) -> "MganConfig":
-        """Algorithm 1: λ = 1, one critic step a generator step, RMSProp, clamped weights."""
+        """Algorithm 1: λ = 1, one critic step per generator step, RMSProp, clamped weights."""
         rmsprop = optax.rmsprop(learning_rate)
         return replace(MganConfig(optimiser=rmsprop, critic_optimiser=rmsprop), **changes)
 
@@ -104,7 +106,7 @@ class MganConfig:
         """
         count = int(changes.get("critic_steps", 3))
         config = MganConfig(
-            critic_steps=count, clamp=None, penalty=1.0, scale=4.0, rescue=0.5,
+            critic_steps=count, clamp=None, penalty=1.0, scale=4.0,
             optimiser=_adam(learning_rate, decay),
             critic_optimiser=_adam(learning_rate, None if decay is None else count * decay),
         )  # fmt: skip
@@ -117,3 +119,23 @@ class MganConfig:
         """Both terms, the second judged by a critic of pairs: fast from X, and moving."""
         config = {"balance": 0.3, "pairwise": True} | changes
         return MganConfig.tuned(learning_rate, decay, **config)
+
+    @staticmethod
+    def mixing(
+        learning_rate: float = 2e-3, decay: int | None = None, **changes: Any
+    ) -> "MganConfig":
+        """What mixes: a critic of pairs on raw proposals, and the acceptance ratio beside it.
+
+            min_θ max_D  E[D(x, x̃)] - E[D(x, φ')] + μ E[√(1 + log²r) - 1],    x, x̃ ~ p
+
+        Pass `scale`, the standard deviation of the target, and `decay`, the length of training.
+        """
+        config = {
+            "balance": 0.0, "pairwise": True, "proposals": True, "ratio": 0.3,
+            "critic_width": 128, "critic_depth": 2, "leak": 0.2,
+        } | changes  # fmt: skip
+        made = MganConfig.tuned(learning_rate, decay, **config)
+        if "optimiser" in changes:
+            return made
+        clip = optax.clip_by_global_norm(LONGEST)
+        return replace(made, optimiser=optax.chain(clip, made.optimiser))

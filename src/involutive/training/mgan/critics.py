@@ -5,7 +5,6 @@ slope. The slope is bounded by clamping every weight of D to [-w, w], as the pap
 gradient penalty `c E[(|∇D(u)| - 1)²]` at points u between real and fake ones.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -20,6 +19,15 @@ Batch = Float[Array, "n size"]
 States = Float[Array, "n states size"]
 
 
+class _Leaky(eqx.Module):
+    """`max(x, leak · x)`. Two of one slope are equal, so their programs are compiled once."""
+
+    leak: float = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, " *size"]) -> Float[Array, " *size"]:
+        return jax.nn.relu(x) if self.leak == 0 else jax.nn.leaky_relu(x, self.leak)
+
+
 class Critic(eqx.Module):
     """`D(x) = net(x / scale)`, a dense network with one output.
 
@@ -28,7 +36,7 @@ class Critic(eqx.Module):
         size: dimension of a point; twice the target's for a critic of pairs.
         width, depth: hidden layers; the paper's critic has one of 64.
         scale: points are divided by this first.
-        activation: between layers; ReLU in the paper.
+        leak: slope of the ReLU between layers below zero; 0 in the paper.
     """
 
     net: eqx.nn.MLP
@@ -41,12 +49,12 @@ class Critic(eqx.Module):
         width: int = 64,
         depth: int = 1,
         scale: float = 1.0,
-        activation: Callable[[Array], Array] = jax.nn.relu,
+        leak: float = 0.0,
     ):
         check_count("critic width", width)
         check_count("critic depth", depth)
         check(scale > 0, f"scale must be positive, got {scale}")
-        self.net = eqx.nn.MLP(size, "scalar", width, depth, activation, key=key)
+        self.net = eqx.nn.MLP(size, "scalar", width, depth, _Leaky(leak), key=key)
         self.scale = scale
 
     def __call__(self, x: Float[Array, " size"]) -> Float[Array, ""]:

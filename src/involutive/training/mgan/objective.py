@@ -1,4 +1,4 @@
-"""The paper's training: a critic against the law of the chain after b steps.
+"""The paper's training: a critic against the distribution of the chain after b steps.
 
     min_θ max_D  E_p[D] - λ E_{χᵇ}[D] - (1-λ) E_{x~p, Tᵐ}[D]
 
@@ -6,13 +6,14 @@
 taken with the accept bits summed out exactly (`rollouts`). With λ = 1 nothing in the objective
 looks at moves made in stationarity. With λ < 1 and one critic of states the second term is content
 with a chain that stays put; a critic of pairs, which tells (x, x after m steps) from two
-independent draws, is not. So the paper's three remedies are fields of one configuration here.
+independent draws, is content with an orbit that comes back after m + 1 steps. A critic of raw
+proposals (x, φ') asks for a φ' that is independent of x and distributed as p whether or not it is
+accepted; that it is accepted is asked for by
 
-With `every`, some rollouts of the first term begin where chains from X are that run beside
-training: their states after b steps more, the gradient of b steps only.
+    μ E[√(1 + log²r) - 1],    r = p(φ') Y(π') |det Df| / (p(x) Y(π)),    x ~ p, π ~ Y,
 
-With a `margin` or `soften` above one, χᵇ is the law of a chain that stays more often; figures and
-the held-out measure are of the chain that is run.
+which is zero only where f leaves p ⊗ Y as it is. Neither works alone: without the ratio nothing is
+accepted, and the identity has r = 1.
 """
 
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from involutive.kernel.kernel import Kernel
 from involutive.training.mgan.config import MganConfig
 from involutive.training.mgan.critics import Batch, Critic, States, clamped, gradient_penalty, pick
 from involutive.training.mgan.distance import dependence, start_distance
-from involutive.training.mgan.rollouts import expectation, log_chi, rollouts
+from involutive.training.mgan.rollouts import NEVER, expectation, log_chi, rollouts
 from involutive.training.objective import (
     AbstractObjective,
     Data,
@@ -39,10 +40,6 @@ from involutive.training.objective import (
     split_trainable,
 )
 
-Running = Float[Array, "chains dim"]
-DEAD = 0.01  # mean acceptance below which there is hardly a gradient left to learn from
-MEMORY = 0.95  # how much of the running acceptance is kept at an update
-
 
 class Critics(eqx.Module):
     """The critic of states and the critic of pairs, where they are used."""
@@ -52,27 +49,24 @@ class Critics(eqx.Module):
 
 
 class Memory(NamedTuple):
-    """What is kept between updates.
-
-    `acceptance` is a running mean over all rollouts; `running` are the states of chains that run
-    beside training, where rollouts also begin.
-    """
+    """What is kept between updates: the critics and both optimisers' states."""
 
     critics: Critics
     generator: Any
     critic: Any
-    acceptance: Float[Array, ""]
-    running: Running | None
 
 
 class Term(NamedTuple):
-    """Real points, the states of rollouts with their log χ, and the term's weight."""
+    """Real points, the states of rollouts with their log χ, and the term's weight.
+
+    `log_ratio` are the log acceptance ratios of the moves in it.
+    """
 
     real: Batch
     fake: States
     log_weights: Float[Array, "n states"]
     weight: float
-    acceptance: Float[Array, ""]
+    log_ratio: Float[Array, "n steps"]
 
 
 class Mgan(AbstractObjective):
@@ -90,47 +84,49 @@ class Mgan(AbstractObjective):
             config.balance == 0 or kernel.initial is not None,
             "training from X needs the kernel's initial law, got None; pass Kernel(..., initial=)",
         )
-        key_states, key_pairs, key_running = jr.split(key, 3)
-        dim, shape = kernel.target.dim, (config.critic_width, config.critic_depth, config.scale)
-        pairs = config.pairwise and config.balance < 1
+        key_states, key_pairs = jr.split(key)
+        dim, pairs = kernel.target.dim, config.pairwise and config.balance < 1
+
+        def critic(key: Array, size: int) -> Critic:
+            return Critic(
+                key, size, config.critic_width, config.critic_depth, config.scale, config.leak
+            )
+
         critics = Critics(
-            Critic(key_states, dim, *shape) if config.balance > 0 or not pairs else None,
-            Critic(key_pairs, 2 * dim, *shape) if pairs else None,
+            critic(key_states, dim) if config.balance > 0 or not pairs else None,
+            critic(key_pairs, 2 * dim) if pairs else None,
         )
         return Memory(
             critics,
             config.optimiser.init(split_kernel(kernel)[0]),
             config.critic_optimiser.init(split_trainable(critics)[0]),
-            jnp.ones(()),
-            self._begun(kernel, key_running),
         )
 
     def update(
         self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]
     ) -> tuple[Kernel, Memory, Figures]:
         """Some critic steps on fresh rollouts, then one generator step."""
-        key_critic, key_generator, key_run = jr.split(key, 3)
-        config, dead = self.config, memory.acceptance < DEAD
-        memory = memory._replace(running=self._run_on(kernel, memory.running, key_run))
+        key_critic, key_generator = jr.split(key)
+        config = self.config
         critics, state, gap = self._train_critics(kernel, memory, data, key_critic)
         params, static = split_kernel(kernel)
 
-        def loss(params: Any) -> tuple[Array, Array]:
-            kernel = eqx.combine(params, static)
-            terms = self._terms(kernel, data, key_generator, memory.running, config.batch, dead)
-            return -_fake_score(critics, terms), _mean_acceptance(terms)
+        def loss(params: Any) -> tuple[Array, list[Term]]:
+            terms = self._terms(eqx.combine(params, static), data, key_generator, config.batch)
+            value = -_fake_score(critics, terms)
+            if config.ratio > 0:
+                value = value + config.ratio * unevenness(terms[-1].log_ratio)
+            return value, terms
 
-        (value, acceptance), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+        (value, terms), gradient = jax.value_and_grad(loss, has_aux=True)(params)
         params, generator, skipped = apply_gradient(
             config.optimiser, gradient, params, memory.generator
         )
-        lately = MEMORY * memory.acceptance + (1 - MEMORY) * acceptance
-        memory = Memory(critics, generator, state, lately, memory.running)
         figures = {
-            "critic_gap": gap, "generator_loss": value, "rollout_acceptance": acceptance,
-            "rescued": dead.astype(value.dtype), "skipped": skipped,
+            "critic_gap": gap, "generator_loss": value, "rollout_acceptance": _acceptance(terms),
+            "unevenness": unevenness(terms[-1].log_ratio), "skipped": skipped,
         }  # fmt: skip
-        return eqx.combine(params, static), memory, figures
+        return eqx.combine(params, static), Memory(critics, generator, state), figures
 
     def held_out(self, kernel: Kernel, data: Data, key: Key[Array, ""]) -> Float[Array, ""]:
         """λ · (distance to the data after b steps) + (1-λ) · (dependence over m steps)."""
@@ -151,8 +147,7 @@ class Mgan(AbstractObjective):
         config = self.config
         key_terms, key_steps = jr.split(key)
         count = config.critic_steps
-        dead = memory.acceptance < DEAD
-        terms = self._terms(kernel, data, key_terms, memory.running, count * config.batch, dead)
+        terms = self._terms(kernel, data, key_terms, count * config.batch)
         params, static = split_trainable(memory.critics)
 
         def step(carry: Any, at: tuple[list[Any], Array]) -> tuple[Any, Array]:
@@ -183,90 +178,52 @@ class Mgan(AbstractObjective):
         return eqx.combine(carry[0], static), carry[1], jnp.mean(gaps)
 
     def _penalty(self, critics: Critics, terms: list[Term], key: Key[Array, ""]) -> Array:
-        if self.config.penalty is None:
-            return jnp.zeros(())
-        total = jnp.zeros(())
+        config, total = self.config, jnp.zeros(())
+        if config.penalty is None:
+            return total
+        count = max(round(config.penalised * config.batch), 1)
         for term, key_term in zip(terms, jr.split(key, len(terms)), strict=True):
             key_pick, key_between = jr.split(key_term)
-            fake = pick(term.fake, term.log_weights, key_pick)
-            slope = gradient_penalty(_judge(critics, term), term.real, fake, key_between)
-            total = total + self.config.penalty * term.weight * slope
+            fake = pick(term.fake[:count], term.log_weights[:count], key_pick)
+            slope = gradient_penalty(_judge(critics, term), term.real[:count], fake, key_between)
+            total = total + config.penalty * term.weight * slope
         return total
 
-    def _terms(
-        self,
-        kernel: Kernel,
-        data: Data,
-        key: Key[Array, ""],
-        running: Running | None,
-        count: int,
-        dead: Array,
-    ) -> list[Term]:
+    def _terms(self, kernel: Kernel, data: Data, key: Key[Array, ""], count: int) -> list[Term]:
         """The terms of the objective that have weight, each with `count` rollouts."""
         config = self.config
         key_x, key_from_x, key_real, key_start, key_from, key_other = jr.split(key, 6)
         terms = []
         if config.balance > 0:
-            starts = self._starts(kernel, running, key_x, count)
-            states, chi, accept = self._states(kernel, starts, key_from_x, config.steps, dead)
+            starts = kernel.initial.sample(key_x, (count,))  # type: ignore[union-attr]
+            paths = rollouts(kernel, starts, key_from_x, config.steps)
+            chi = jax.vmap(log_chi)(paths.log_accept)
             real = minibatch(data, key_real, count)
-            terms.append(Term(real, states, chi, config.balance, accept))
+            terms.append(Term(real, paths.positions, chi, config.balance, paths.log_ratio))
         if config.balance < 1:
             starts = minibatch(data, key_start, count)
             other = minibatch(data, key_other, count)
-            states, chi, accept = self._states(kernel, starts, key_from, config.data_steps, dead)
-            if config.pairwise:
-                # the other draw stands where the moved state does
-                real = jnp.concatenate([starts, other], axis=1)
-                begun = jnp.broadcast_to(starts[:, None, :], states.shape)
-                states = jnp.concatenate([begun, states], axis=2)
-            else:
-                real = other
-            terms.append(Term(real, states, chi, 1 - config.balance, accept))
+            terms.append(self._from_data(kernel, starts, other, key_from))
         return terms
 
-    def _starts(
-        self, kernel: Kernel, running: Running | None, key: Key[Array, ""], count: int
-    ) -> Batch:
-        """Draws of X, every so many-th in the place of a chain that runs beside training."""
-        starts, every = kernel.initial.sample(key, (count,)), self.config.every  # type: ignore[union-attr]
-        if running is None or every is None:
-            return starts
-        return starts.at[::every].set(running[: -(-count // every)])
-
-    def _begun(self, kernel: Kernel, key: Key[Array, ""]) -> Running | None:
-        """Chains at their start, as many as the critic's rollouts take up."""
+    def _from_data(self, kernel: Kernel, starts: Batch, other: Batch, key: Key[Array, ""]) -> Term:
+        """The second term: what follows draws of the target, against other draws."""
         config = self.config
-        if config.every is None or config.balance == 0 or kernel.initial is None:
-            return None
-        count = -(-config.critic_steps * config.batch // config.every)
-        return kernel.initial.sample(key, (count,))
+        paths = rollouts(kernel, starts, key, 1 if config.proposals else config.data_steps)
+        states, chi = paths.positions, jax.vmap(log_chi)(paths.log_accept)
+        if config.proposals:
+            states, chi = states[:, 1:], jnp.zeros_like(chi[:, 1:])
+        if config.pairwise:
+            # the other draw stands where the moved state does
+            other = jnp.concatenate([starts, other], axis=1)
+            begun = jnp.broadcast_to(starts[:, None, :], states.shape)
+            states = jnp.concatenate([begun, states], axis=2)
+        return Term(other, states, chi, 1 - config.balance, paths.log_ratio)
 
-    def _run_on(
-        self, kernel: Kernel, running: Running | None, key: Key[Array, ""]
-    ) -> Running | None:
-        """One step of the chain for each, and some begin anew from X."""
-        if running is None:
-            return None
-        key_step, key_anew, key_start = jr.split(key, 3)
-        count = running.shape[0]
-        states = jax.vmap(kernel.init)(running)
-        moved = jax.vmap(kernel.step)(jr.split(key_step, count), states)[0].position
-        anew = jr.bernoulli(key_anew, 1 / self.config.age, (count, 1))
-        fresh = kernel.initial.sample(key_start, (count,))  # type: ignore[union-attr]
-        return jnp.where(anew, fresh, moved)
 
-    def _states(
-        self, kernel: Kernel, starts: Batch, key: Key[Array, ""], steps: int, dead: Array
-    ) -> tuple[States, Array, Array]:
-        """States of rollouts, their log χ, and the mean acceptance."""
-        paths = rollouts(kernel, starts, key, steps)
-        acceptance = jnp.mean(jnp.exp(paths.log_accept))
-        log_accept = paths.softened(self.config.soften, self.config.margin)
-        if self.config.rescue is not None:
-            least = jnp.log(self.config.rescue)
-            log_accept = jnp.where(dead, jnp.maximum(log_accept, least), log_accept)
-        return paths.positions, jax.vmap(log_chi)(log_accept), acceptance
+def unevenness(log_ratio: Float[Array, "n steps"]) -> Float[Array, ""]:
+    """`E[√(1 + log²r) - 1]`: quadratic near r = 1, with a slope of one far from it."""
+    return jnp.mean(jnp.sqrt(1 + jnp.clip(log_ratio, NEVER, -NEVER) ** 2) - 1)
 
 
 def _judge(critics: Critics, term: Term) -> Critic:
@@ -291,5 +248,8 @@ def _fake_score(critics: Critics, terms: list[Term]) -> Array:
     return jnp.sum(jnp.stack([score(term) for term in terms]))
 
 
-def _mean_acceptance(terms: list[Term]) -> Array:
-    return jnp.mean(jnp.stack([term.acceptance for term in terms]))
+def _acceptance(terms: list[Term]) -> Array:
+    """The mean acceptance probability of the moves in all terms."""
+    return jnp.mean(
+        jnp.stack([jnp.mean(jnp.exp(jnp.minimum(term.log_ratio, 0.0))) for term in terms])
+    )

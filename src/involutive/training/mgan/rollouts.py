@@ -32,13 +32,7 @@ class Rollout(NamedTuple):
     @property
     def log_accept(self) -> Float[Array, "*n steps"]:
         """The log acceptance probabilities."""
-        return self.softened()
-
-    def softened(
-        self, soften: float | int = 1.0, margin: float | int = 0.0
-    ) -> Float[Array, "*n steps"]:
-        """`log min(1, (ratio/eᵐ)^(1/T))` with T = `soften` and m = `margin`."""
-        return jnp.clip((self.log_ratio - margin) / soften, NEVER, 0.0)
+        return jnp.clip(self.log_ratio, NEVER, 0.0)
 
 
 def rollout(
