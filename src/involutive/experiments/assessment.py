@@ -23,8 +23,7 @@ from flowjax.distributions import AbstractDistribution, Normal
 from involutive import targets
 from involutive.auxiliary import GaussianMixture
 from involutive.diagnostics.assess import NORMAL_95, Assessment, assess
-from involutive.experiments.measures import single_precision
-from involutive.experiments.proposals import exact
+from involutive.experiments.measures import exact, single_precision
 from involutive.kernel.classical import a_nice_mc, a_nice_network, hmc, random_walk
 from involutive.kernel.kernel import AbstractKernel
 from involutive.learning.learn import learn

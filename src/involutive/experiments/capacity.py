@@ -23,8 +23,7 @@ from jaxtyping import Array
 from involutive import targets
 from involutive.auxiliary import standard_normal
 from involutive.bijections.couplings import mlp
-from involutive.experiments.measures import mixing, single_precision
-from involutive.experiments.proposals import exact
+from involutive.experiments.measures import exact, mixing, single_precision
 from involutive.involutions.architectures import state_scaling, swap_network
 from involutive.involutions.blocks import Conjugate
 from involutive.kernel.kernel import Kernel

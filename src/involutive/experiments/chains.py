@@ -12,8 +12,7 @@ import numpy as np
 
 from involutive import targets
 from involutive.core.statistics import autocorrelation
-from involutive.experiments.measures import mixing
-from involutive.experiments.proposals import exact
+from involutive.experiments.measures import exact, mixing
 from involutive.kernel.classical import hmc
 from involutive.learning.learn import learn
 from involutive.plotting.panels import density_image, panels

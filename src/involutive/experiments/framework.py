@@ -4,7 +4,8 @@ An experiment is one module of this package with
 
     Config            a frozen dataclass with a `seed`; `Config.quick()` takes seconds
     run(config)       -> {name: array, number or text}, everything the rest needs; a long one yields
-                      what it has so far, and loses only the part in flight when it is ended
+                      what it has so far, and loses only the part in flight when it is ended;
+                      `run(config, folder)` may keep parts in its folder and take them up again
     table(data)       -> rows of a table, each {column: number or text}
     claims(data)      -> {sentence: bool}, the qualitative claims, each true or false
     draw(data)        -> {name: Matplotlib figure}
@@ -17,6 +18,7 @@ and a docstring whose first line is its title. A new file is listed the moment i
 
 import dataclasses
 import importlib
+import inspect
 import json
 import pkgutil
 import time
@@ -38,9 +40,13 @@ Data = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 
 # the order of the paper; whatever else is found follows by name
-ORDER = ("proposals", "convergence", "chains", "estimator", "capacity", "universality", "families")
-BY_NAME = ("recipe",)  # an hour of its own in full: `all` leaves it out, except in its quick form
-DOTS = 80  # dots an inch: pictures stay below 100 KB
+ORDER = (
+    "proposals", "mixing", "convergence", "chains", "estimator", "capacity", "universality",
+    "families",
+)  # fmt: skip
+# an hour or more of their own in full: `all` leaves them out, except in their quick form
+BY_NAME = ("recipe", "mixing")
+DOTS = 160  # dots per inch
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Experiment:
     name: str
     title: str
     config: Any
-    run: Callable[[Any], Data | Iterator[Data]]
+    run: Callable[..., Data | Iterator[Data]]
     table: Callable[[Data], Rows]
     claims: Callable[[Data], Mapping[str, Any]]
     draw: Callable[[Data], Mapping[str, Any]]
@@ -138,12 +144,19 @@ def run_experiment(
     }
     rows, claims, seconds = [], {}, 0.0
     with hidden(progress is False):
-        for data in _parts(experiment.run(config)):
+        for data in _parts(_begun(experiment, config, folder)):
             seconds = time.perf_counter() - began
             rows = [{key: _plain(v) for key, v in row.items()} for row in experiment.table(data)]
             claims = {claim: bool(holds) for claim, holds in experiment.claims(data).items()}
             save_result(folder, header | {"seconds": seconds, "claims": claims}, data, rows)
     return Outcome(name, folder, rows, claims, draw_saved(folder), seconds)
+
+
+def _begun(experiment: Experiment, config: Any, folder: Path) -> Data | Iterator[Data]:
+    """`run`, with the folder where it takes one."""
+    if "folder" in inspect.signature(experiment.run).parameters:
+        return experiment.run(config, folder=folder)  # type: ignore[call-arg]
+    return experiment.run(config)
 
 
 def _parts(found: Data | Iterator[Data]) -> Iterator[Data]:

@@ -1,123 +1,140 @@
-"""The members that `convergence` compares: what each trains, and how."""
+"""What the experiments train: the paper's network by its family of objectives, and its peers.
+
+printed      Algorithm 1 exactly as printed: λ = 1, RMSProp, clamped weights, unscaled network
+lambda=1     the same term with three critic steps, a gradient penalty and Adam
+lambda<1     both terms, one critic of states
+pairwise     moves from the target only, judged by a critic of pairs of accepted states
+combined     both terms, the second judged by a critic of pairs
+involutive   a critic of pairs on raw proposals and the acceptance ratio (`MganConfig.mixing`)
+learned      the same objective, with a learned mixture for π in one function block
+a-nice-mc    A-NICE-MC's network by A-NICE-MC's own training
+"""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import optax
 from flowjax import bijections as fb
 from flowjax.distributions import Normal
 from jaxtyping import Array, Key
 
-from involutive.auxiliary import standard_normal
+from involutive.auxiliary import GaussianMixture, standard_normal
 from involutive.bijections.cascades import additive_cascade
 from involutive.bijections.couplings import mlp
-from involutive.involutions.architectures import paper_network, state_scaling
-from involutive.involutions.blocks import Conjugate, PermutationBlock
+from involutive.experiments.measures import exact
+from involutive.involutions.architectures import paper_network
+from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.classical import a_nice_mc, a_nice_network
 from involutive.kernel.kernel import Kernel
-from involutive.targets.benchmarks import mog6
+from involutive.targets.target import Target
 from involutive.training.a_nice import ANice
 from involutive.training.fit import Fit, TrainConfig, fit
-from involutive.training.likelihood import Likelihood
 from involutive.training.mgan.config import MganConfig
 from involutive.training.mgan.objective import Mgan
 from involutive.training.objective import AbstractObjective
 
-PAPER, FIRST, PEER, DEFAULT = "lambda=1", "likelihood", "a-nice-mc", "default recipe"
-# a member's place is part of its seed
-MEMBERS = (PAPER, "lambda<1", "pairwise", "combined", PEER, DEFAULT, FIRST)
-SCALE = float(np.exp((np.log(6) + 2 * np.log(0.5)) / 2))  # the entropy of mog6 over that of N(0, I)
+PRINTED, OURS, LEARNED, PEER = "printed", "involutive", "learned", "a-nice-mc"
+DEFAULT = "default recipe"
+TITLES = {
+    PRINTED: "Algorithm 1 as printed",
+    OURS: "Involutive Neural MCMC",
+    LEARNED: "Involutive, learned π",
+    PEER: "A-NICE-MC",
+    DEFAULT: "default recipe (likelihood)",
+}
+GRID = ((0.01, 5e-5), (0.01, 5e-4), (0.1, 5e-5), (0.1, 5e-4))  # clamp and rate of `printed`
+FAMILY = ("lambda=1", "lambda<1", "pairwise", "combined", OURS)
+SIZE = 32  # coordinates of state and auxiliary together, as in the paper's 2 + 30
+COMPONENTS = 12  # of the learned mixture; a guess, twice the modes of mog6
+FOREVER = 10**7  # steps of a training that a time limit ends
 
 
-def objective_of(name: str, config: Any) -> AbstractObjective | None:
-    """What a member is trained by; None for the default recipe."""
-    steps, both = config.family_steps, {"steps": 1, "data_steps": 2, "critic_depth": 2}
+def printed_name(clamp: float, rate: float) -> str:
+    """The name of a member of the grid."""
+    return f"{PRINTED} w={clamp:g} rate={rate:g}"
+
+
+def first_law(dim: int = 2) -> Normal:
+    """X = N(0, I)."""
+    return Normal(jnp.zeros(dim), jnp.ones(dim))
+
+
+def width_of(target: Target) -> float:
+    """The standard deviation of a coordinate, from exact draws of one fixed key."""
+    return float(np.sqrt(exact(target, jr.key(0), 20_000).var(axis=0).mean()))
+
+
+def objective_of(name: str, steps: int, scale: float, batch: int = 256) -> AbstractObjective:
+    """What a member is trained by, for `steps` generator steps on states of width `scale`."""
+    shared: dict[str, Any] = {"batch": batch, "scale": scale}
+    both = {"steps": 1, "data_steps": 2, "critic_depth": 2}
     match name:
         case "lambda=1":
-            first = {"steps": config.rollout, "batch": config.batch, "every": config.every}
-            # most of what is rejected from X lost more to π' than it won: see `MganConfig.margin`
-            firm = {"soften": 4.0, "margin": 8.0, "critic_depth": config.critic_depth}
-            return Mgan(MganConfig.tuned(decay=config.train_steps, **first, **firm))
+            return Mgan(MganConfig.tuned(decay=steps, critic_depth=2, **shared))
         case "lambda<1":
-            return Mgan(MganConfig.tuned(decay=steps, balance=0.3, **both))
+            return Mgan(MganConfig.tuned(decay=steps, balance=0.3, **both, **shared))
         case "pairwise":
-            return Mgan(MganConfig.combined(decay=steps, balance=0.0, **both))
+            return Mgan(MganConfig.combined(decay=steps, balance=0.0, **both, **shared))
         case "combined":
-            return Mgan(MganConfig.combined(decay=steps, **both))
-        case "likelihood":
-            return Mgan(MganConfig.combined(1e-4, decay=_after(config), **both))
+            return Mgan(MganConfig.combined(decay=steps, **both, **shared))
+        case "involutive" | "learned":
+            return Mgan(MganConfig.mixing(decay=steps, **shared))
         case "a-nice-mc":
             return ANice()
-    return None
+    grid = {printed_name(*each): each for each in GRID}
+    clamp, rate = grid[name]
+    return Mgan(MganConfig.paper(rate, clamp=clamp, batch=batch))
 
 
-def first_law() -> Normal:
-    """X."""
-    return Normal(jnp.zeros(2), jnp.ones(2))
+def kernel_of(name: str, target: Target, key: Key[Array, ""], scale: float) -> Kernel:
+    """An untrained member."""
+    dim, law = target.dim, first_law(target.dim)
+    if name == PEER:
+        return a_nice_mc(target, a_nice_network(key, dim), law)
+    if name == LEARNED:
+        return _learned(target, key, scale)
+    unscaled = name.startswith(PRINTED)
+    network = paper_network(key, dim, SIZE - dim, scale=1.0 if unscaled else scale)
+    return Kernel(target, network, standard_normal(SIZE - dim), law)
+
+
+def _learned(target: Target, key: Key[Array, ""], scale: float) -> Kernel:
+    """`(φ, π) ↦ (g⁻¹(π), g(φ))` with a mixture for π: g has no Gaussian to tear into modes."""
+    key_g, key_means = jr.split(key)
+    dim = target.dim
+    cascade = additive_cascade(key_g, dim, 3, mlp(32, last_scale=0.1))
+    g = fb.Chain([fb.Scale(jnp.full(dim, 1.0 / scale)), cascade]).merge_chains()
+    spread = jnp.broadcast_to(0.25 * jnp.eye(dim), (COMPONENTS, dim, dim))
+    means = 1.5 * jr.normal(key_means, (COMPONENTS, dim))
+    mixture = GaussianMixture(jnp.full(COMPONENTS, 1 / COMPONENTS), means, spread)
+    return Kernel(target, FunctionBlock(g), mixture, first_law(dim))
 
 
 def train(
     name: str,
     objective: AbstractObjective,
-    config: Any,
-    samples: Array,
+    kernel: Kernel,
+    samples: Any,
     key: Key[Array, ""],
-    spent: Callable[[], bool],
+    steps: int,
+    seconds: float | None = None,
+    spent: Callable[[], bool] = lambda: False,
 ) -> Fit:
-    """Train a member on exact draws of mog6, until it has had its steps or time is `spent`."""
-    key_network, key_fit = jr.split(key)
-    target = mog6()
-    if name == FIRST:
-        return _likelihood_first(objective, config, samples, key_network, key_fit, spent)
-    if name == PEER:
-        kernel = a_nice_mc(target, a_nice_network(key_network, 2), first_law())
-        steps = config.a_nice_steps
-    else:
-        network = paper_network(key_network, scale=4.0)
-        kernel = Kernel(target, network, standard_normal(30), first_law())
-        steps = config.train_steps if name == PAPER else config.family_steps
-    # at λ = 1 the rate falls to zero and the last parameters are near the modes more often; the
-    # held-out distance also weighs the modes, and prefers earlier ones
-    keep = "last" if name == PAPER else "best"
-    loop = TrainConfig(steps, min(500, steps), None, seconds=config.seconds, keep=keep)
-    return fit(kernel, objective, samples, key=key_fit, config=loop, label=name, spent=spent)
+    """Train a member on exact draws, until it has had its steps or its seconds, or `spent`.
 
-
-def _after(config: Any) -> int:
-    """Generator steps after likelihood."""
-    return max(config.family_steps // 6, 1)
-
-
-def _likelihood_first(
-    objective: AbstractObjective,
-    config: Any,
-    samples: Array,
-    key_g: Array,
-    key: Array,
-    spent: Callable[[], bool],
-) -> Fit:
-    """Train `g⁻¹ ∘ Swap ∘ g` by likelihood, and then a little by an adversarial objective.
-
-    States are scaled so that p ⊗ Y has the entropy of N(0, I), or no map that keeps volume could
-    take one to the other.
+    The last parameters are kept: rates have fallen to zero, or the held-out distance, which sees
+    less than effective draws do, would choose.
     """
-    cascade = additive_cascade(key_g, 4, 6, mlp(64, last_scale=0.1))
-    g = fb.Chain([state_scaling(SCALE, 2, 2), cascade]).merge_chains()
-    kernel = Kernel(mog6(), Conjugate(g, PermutationBlock.swap(4)), standard_normal(2), first_law())
-    steps, more, shared = config.family_steps, _after(config), {"label": FIRST, "spent": spent}
-    by_likelihood = Likelihood(optax.adam(optax.cosine_decay_schedule(3e-3, steps)))
-    key_first, key_after = jr.split(key)
-    loop = TrainConfig(steps, min(500, steps), None, seconds=config.seconds)
-    first = fit(kernel, by_likelihood, samples, key=key_first, config=loop, **shared)
-    loop = replace(loop, steps=more, chunk=min(500, more), keep="last")
-    after = fit(first.kernel, objective, samples, key=key_after, config=loop, **shared)
-    began = first.history[-1]
-    rows = [
-        row | {"step": row["step"] + began["step"], "seconds": row["seconds"] + began["seconds"]}
-        for row in after.history
-    ]
-    return replace(after, history=rows)
+    chunk = max(min(500, steps // 4), 1)
+    loop = TrainConfig(steps, chunk, None, seconds=seconds, keep="last", monitor=0)
+    return fit(kernel, objective, samples, key=key, config=loop, label=name, spent=spent)
+
+
+def trained_network(target: Target, key: Key[Array, ""], steps: int, samples: Any) -> Kernel:
+    """The paper's network for a target, trained to mix."""
+    key_network, key_fit = jr.split(key)
+    scale = width_of(target)
+    kernel = kernel_of(OURS, target, key_network, scale)
+    return train(OURS, objective_of(OURS, steps, scale), kernel, samples, key_fit, steps).kernel

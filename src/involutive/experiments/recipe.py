@@ -21,7 +21,7 @@ import numpy as np
 from involutive.bench.targets import LEVELS, MAKERS, Reference, make, reference, with_square
 from involutive.core.statistics import ess
 from involutive.diagnostics.metrics import ess_per_draw, mode_weights
-from involutive.experiments.proposals import exact
+from involutive.experiments.measures import exact
 from involutive.learning.learn import learn
 from involutive.plotting.panels import panels
 from involutive.sampling.sample import sample

@@ -7,6 +7,7 @@ import optax
 
 from involutive.core.errors import check, check_count
 
+EARLY = 0.1  # share of a training of `mixing` before its rates fall
 LONGEST = 5.0  # norm that gradients of the generator are clipped at in `mixing`; a guess
 
 
@@ -14,13 +15,15 @@ def _rmsprop() -> optax.GradientTransformation:
     return optax.rmsprop(5e-4)
 
 
-def _adam(learning_rate: float, decay: int | None) -> optax.GradientTransformation:
-    """Adam whose rate is constant for half of `decay` steps and then falls along a cosine."""
+def _adam(
+    learning_rate: float, decay: int | None, held: float = 0.5
+) -> optax.GradientTransformation:
+    """Adam whose rate is constant for a share of `decay` steps, then falls along a cosine."""
     if decay is None:
         return optax.adam(learning_rate, b1=0.5, b2=0.9)
-    fall = optax.cosine_decay_schedule(learning_rate, decay - decay // 2)
-    held = optax.constant_schedule(learning_rate)
-    rate = optax.join_schedules([held, fall], [decay // 2])
+    first = int(held * decay)
+    fall = optax.cosine_decay_schedule(learning_rate, max(decay - first, 1))
+    rate = optax.join_schedules([optax.constant_schedule(learning_rate), fall], [first])
     return optax.adam(rate, b1=0.5, b2=0.9)
 
 
@@ -38,6 +41,9 @@ class MganConfig:
         ratio: μ, the weight of `E[√(1 + log²r) - 1]` over those proposals, r the acceptance
             ratio. `min(1, r)` has no gradient above one and hardly any far below; this has one
             everywhere, and it alone asks for r = 1, where every proposal is accepted.
+        first_ratio: weight of `E[log(1 + 1/r)]` over first proposals from X, which asks that
+            those are accepted, because the second term meets no states of X. A quarter of a
+            batch is enough.
         batch: rollouts per update of the generator.
         critic_steps: critic updates before each generator update.
         clamp: w, the bound on the critic's weights, or None.
@@ -55,6 +61,7 @@ class MganConfig:
     pairwise: bool = False
     proposals: bool = False
     ratio: float = 0.0
+    first_ratio: float = 0.0
     batch: int = 256
     critic_steps: int = 1
     clamp: float | None = 0.1
@@ -73,7 +80,9 @@ class MganConfig:
         check_count("batch", self.batch, least=2)
         check(0 <= self.balance <= 1, f"balance must be in [0, 1], got {self.balance}")
         check(self.scale > 0, f"scale must be positive, got {self.scale}")
-        check(self.ratio >= 0, f"ratio must not be negative, got {self.ratio}")
+        for name in ("ratio", "first_ratio"):
+            value = getattr(self, name)
+            check(value >= 0, f"{name} must not be negative, got {value}")
         check(0 <= self.leak < 1, f"leak must be in [0, 1), got {self.leak}")
         check(0 < self.penalised <= 1, f"penalised must be in (0, 1], got {self.penalised}")
         for name in ("clamp", "penalty"):
@@ -122,20 +131,24 @@ class MganConfig:
 
     @staticmethod
     def mixing(
-        learning_rate: float = 2e-3, decay: int | None = None, **changes: Any
+        learning_rate: float = 6e-3, decay: int | None = None, **changes: Any
     ) -> "MganConfig":
         """What mixes: a critic of pairs on raw proposals, and the acceptance ratio beside it.
 
             min_θ max_D  E[D(x, x̃)] - E[D(x, φ')] + μ E[√(1 + log²r) - 1],    x, x̃ ~ p
 
-        Pass `scale`, the standard deviation of the target, and `decay`, the length of training.
+        Pass `scale`, the standard deviation of the target, and `decay`, the length of training:
+        after a tenth of it the rates fall, because most is gained while they do.
         """
         config = {
-            "balance": 0.0, "pairwise": True, "proposals": True, "ratio": 0.3,
-            "critic_width": 128, "critic_depth": 2, "leak": 0.2,
+            "balance": 0.0, "pairwise": True, "proposals": True, "ratio": 0.3, "first_ratio": 0.1,
+            "critic_width": 128, "critic_depth": 2, "leak": 0.2, "critic_steps": 1,
+            "penalised": 0.25,
         } | changes  # fmt: skip
-        made = MganConfig.tuned(learning_rate, decay, **config)
-        if "optimiser" in changes:
-            return made
+        count = int(config["critic_steps"])
         clip = optax.clip_by_global_norm(LONGEST)
-        return replace(made, optimiser=optax.chain(clip, made.optimiser))
+        falling = {
+            "optimiser": optax.chain(clip, _adam(learning_rate, decay, EARLY)),
+            "critic_optimiser": _adam(learning_rate, decay and count * decay, EARLY),
+        }
+        return MganConfig.tuned(**(falling | config))

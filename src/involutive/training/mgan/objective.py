@@ -13,7 +13,8 @@ accepted; that it is accepted is asked for by
     μ E[√(1 + log²r) - 1],    r = p(φ') Y(π') |det Df| / (p(x) Y(π)),    x ~ p, π ~ Y,
 
 which is zero only where f leaves p ⊗ Y as it is. Neither works alone: without the ratio nothing is
-accepted, and the identity has r = 1.
+accepted, and the identity has r = 1. First proposals from X, where none of these states are, are
+asked to be accepted by a term of their own, `E[log(1 + 1/r)]`.
 """
 
 from typing import Any, NamedTuple
@@ -81,7 +82,7 @@ class Mgan(AbstractObjective):
         """Make the critics and the optimisers' states."""
         config = self.config
         check(
-            config.balance == 0 or kernel.initial is not None,
+            (config.balance == 0 and config.first_ratio == 0) or kernel.initial is not None,
             "training from X needs the kernel's initial law, got None; pass Kernel(..., initial=)",
         )
         key_states, key_pairs = jr.split(key)
@@ -106,16 +107,21 @@ class Mgan(AbstractObjective):
         self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]
     ) -> tuple[Kernel, Memory, Figures]:
         """Some critic steps on fresh rollouts, then one generator step."""
-        key_critic, key_generator = jr.split(key)
+        key_critic, key_generator, key_first = jr.split(key, 3)
         config = self.config
         critics, state, gap = self._train_critics(kernel, memory, data, key_critic)
         params, static = split_kernel(kernel)
 
+        def kernel_of(params: Any) -> Kernel:
+            return eqx.combine(params, static)
+
         def loss(params: Any) -> tuple[Array, list[Term]]:
-            terms = self._terms(eqx.combine(params, static), data, key_generator, config.batch)
+            terms = self._terms(kernel_of(params), data, key_generator, config.batch)
             value = -_fake_score(critics, terms)
             if config.ratio > 0:
                 value = value + config.ratio * unevenness(terms[-1].log_ratio)
+            if config.first_ratio > 0:
+                value = value + config.first_ratio * self._refusal(kernel_of(params), key_first)
             return value, terms
 
         (value, terms), gradient = jax.value_and_grad(loss, has_aux=True)(params)
@@ -219,6 +225,14 @@ class Mgan(AbstractObjective):
             begun = jnp.broadcast_to(starts[:, None, :], states.shape)
             states = jnp.concatenate([begun, states], axis=2)
         return Term(other, states, chi, 1 - config.balance, paths.log_ratio)
+
+    def _refusal(self, kernel: Kernel, key: Key[Array, ""]) -> Float[Array, ""]:
+        """`E[log(1 + 1/r)]` over first proposals from X."""
+        key_start, key_move = jr.split(key)
+        count = max(self.config.batch // 4, 1)
+        starts = kernel.initial.sample(key_start, (count,))  # type: ignore[union-attr]
+        log_ratio = rollouts(kernel, starts, key_move, 1).log_ratio
+        return jnp.mean(jax.nn.softplus(-jnp.clip(log_ratio, NEVER, -NEVER)))
 
 
 def unevenness(log_ratio: Float[Array, "n steps"]) -> Float[Array, ""]:

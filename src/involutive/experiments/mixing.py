@@ -1,0 +1,207 @@
+"""The paper's network trained to mix: effective draws in stationarity, convergence from X.
+
+The paper's network (state and auxiliary 32 coordinates together) is trained from scratch by a
+critic of pairs on raw proposals and the acceptance ratio, without any likelihood step, on mog6,
+mog2_1d, ring5 and five modes in six dimensions; a function block with a learned mixture for π by
+the same objective, and A-NICE-MC for the time that the paper's network took, on mog6.
+
+Every trained kernel is saved with its metrics in the folder `trained` of the result, and a run
+takes up what it finds there: a run that was ended goes on with the next seed. With `--quick` only
+mog6 is trained, once and for less time.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any, NamedTuple
+
+import jax
+import jax.random as jr
+import numpy as np
+
+from involutive import targets
+from involutive.experiments.measures import exact, from_start, single_precision, stationary
+from involutive.experiments.members import (
+    FOREVER,
+    LEARNED,
+    OURS,
+    PEER,
+    TITLES,
+    kernel_of,
+    objective_of,
+    train,
+    width_of,
+)
+from involutive.experiments.mixing_page import SHOWN, claims, draw, table
+from involutive.sampling.progress import Progress, hidden
+from involutive.storage.save_load import save
+from involutive.targets.target import Target
+from involutive.training.objective import AbstractObjective
+
+__all__ = ["Config", "claims", "draw", "run", "table"]
+
+MODES_6D = 3.0 * np.random.default_rng(6).normal(size=(5, 6))  # centres of the mixture of our own
+WEIGHTS_6D = (0.3, 0.25, 0.2, 0.15, 0.1)
+
+
+def five_modes() -> Target:
+    """Five unit Gaussians of unequal weights in six dimensions, centres drawn from N(0, 9 I)."""
+    return targets.mixture(MODES_6D, WEIGHTS_6D, name="five_modes")
+
+
+MAKERS = {
+    "mog6": targets.mog6,
+    "mog2_1d": targets.mog2_1d,
+    "ring5": targets.ring5,
+    "five_modes": five_modes,
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is trained, and for how long.
+
+    Attributes:
+        jobs: targets and members, each trained from every seed; the peer is listed after the
+            member whose training time it gets.
+        seeds: how many seeds.
+        steps: generator steps of each job.
+        workers: trainings at once: one alone leaves half of two cores idle.
+        chains, walk: chains from X and their steps.
+        draws: draws of each of 64 chains in stationarity.
+        training_draws: exact draws that a training sees.
+        seed: the first seed.
+    """
+
+    jobs: tuple[tuple[str, str], ...] = (
+        ("mog6", OURS), ("mog6", PEER), ("mog6", LEARNED),
+        ("mog2_1d", OURS), ("ring5", OURS), ("five_modes", OURS),
+    )  # fmt: skip
+    seeds: int = 5
+    steps: tuple[int, ...] = (40_000, FOREVER, 10_000, 16_000, 40_000, 24_000)
+    workers: int = 2
+    chains: int = 8192
+    walk: int = 10
+    draws: int = 1000
+    training_draws: int = 50_000
+    seed: int = 0
+
+    @staticmethod
+    def quick() -> "Config":
+        """The paper's network on mog6, once."""
+        return Config((("mog6", OURS),), 1, (10_000,), 1, chains=4096, training_draws=20_000)
+
+
+class Job(NamedTuple):
+    """One training: a target, a member, a seed and its generator steps."""
+
+    target: str
+    member: str
+    seed: int
+    steps: int
+
+    @property
+    def name(self) -> str:
+        """The file its metrics are saved under."""
+        length = "" if self.steps == FOREVER else f"-{self.steps}"
+        return f"{self.target}-{self.member}-{self.seed}{length}"
+
+
+def run(config: Config, folder: Path | None = None) -> Iterator[dict[str, Any]]:
+    """Train every job that `folder` has no result of, and yield the metrics of those that ended."""
+    with single_precision():
+        work, found = _Work(config, folder), []
+        for (target, member), steps in zip(config.jobs, config.steps, strict=True):
+            seeds = range(config.seed, config.seed + config.seeds)
+            for result in work.each([Job(target, member, seed, steps) for seed in seeds]):
+                found.append(result)
+                yield _joined(found)
+            jax.clear_caches()  # another target is another program
+
+
+class _Work:
+    """Trains and measures jobs, and remembers them in a folder."""
+
+    def __init__(self, config: Config, folder: Path | None):
+        self.config, self.folder = config, None if folder is None else folder / "trained"
+        if self.folder is not None:
+            self.folder.mkdir(exist_ok=True)
+        self.seconds: dict[tuple[str, int], float] = {}
+        self.stop = Event()
+
+    def each(self, jobs: list[Job]) -> Iterator[dict[str, Any]]:
+        """The results of jobs of one target and member; the target and objective are shared."""
+        name, member, _, steps = jobs[0]
+        target = MAKERS[name]()
+        scale = width_of(target)
+        objective = objective_of(member, steps, scale)
+
+        def one(job: Job) -> dict[str, Any]:
+            with hidden():
+                return self.known(job) or self.made(job, target, objective, scale)
+
+        label = f"{TITLES[member]} on {name}"
+        with Progress(label, len(jobs)) as bar, ThreadPoolExecutor(self.config.workers) as pool:
+            try:
+                for job, result in zip(jobs, pool.map(one, jobs), strict=True):
+                    self.seconds.setdefault((name, job.seed), float(result["seconds"]))
+                    bar.update(job.seed - jobs[0].seed + 1)
+                    yield result
+            except BaseException:
+                self.stop.set()  # trainings that have begun end with their next chunk
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def known(self, job: Job) -> dict[str, Any] | None:
+        """What an earlier run saved of this job."""
+        path = None if self.folder is None else self.folder / f"{job.name}.npz"
+        if path is None or not path.is_file():
+            return None
+        with np.load(path, allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in arrays.files}
+
+    def made(
+        self, job: Job, target: Target, objective: AbstractObjective, scale: float
+    ) -> dict[str, Any]:
+        """Train, measure, save."""
+        config = self.config
+        keys = jr.split(jr.fold_in(jr.key(job.seed), list(MAKERS).index(job.target)), 5)
+        key_data, key_network, key_fit, key_walk, key_run = keys
+        samples = exact(target, key_data, config.training_draws)
+        kernel = kernel_of(job.member, target, key_network, scale)
+        limit = self.seconds[job.target, job.seed] if job.member == PEER else None
+        done = train(
+            job.name, objective, kernel, samples, key_fit, job.steps, limit, self.stop.is_set
+        )
+        walk = from_start(done.kernel, _start(done.kernel), key_walk, config.chains, config.walk)
+        states = walk.pop("positions")[:, [s for s in SHOWN if s <= config.walk]]
+        last = done.history[-1]
+        result = walk | stationary(done.kernel, key_run, config.draws)
+        result |= {"seconds": last["seconds"], "trained_steps": last["step"], **_named(job)}
+        if job.target == "mog6" and job.seed == config.seed:
+            result["states"] = states.astype(np.float32)
+        if self.folder is not None and not self.stop.is_set():
+            save(self.folder / f"{job.name}.inv", done.kernel)
+            np.savez_compressed(self.folder / f"{job.name}.npz", allow_pickle=False, **result)
+        return result
+
+
+def _named(job: Job) -> dict[str, Any]:
+    return {"target": job.target, "member": job.member, "seed": job.seed}
+
+
+def _start(kernel: Any) -> Any:
+    assert kernel.initial is not None
+    return kernel.initial
+
+
+def _joined(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """One array per metric over all results, and the states that are drawn."""
+    names = [name for name in found[0] if name != "states"]
+    data: dict[str, Any] = {name: np.array([row[name] for row in found]) for name in names}
+    for row in found:
+        if "states" in row:
+            data[f"states {row['member']}"] = row["states"]
+    return data

@@ -1,0 +1,161 @@
+"""The page of `mixing`: its table, its claims and its pictures, from the metrics of all seeds."""
+
+from typing import Any, NamedTuple
+
+import jax.random as jr
+import numpy as np
+
+from involutive import targets
+from involutive.experiments.measures import exact
+from involutive.experiments.members import LEARNED, OURS, PEER, TITLES
+from involutive.plotting.panels import density_image, panels, style
+
+SHOWN = (0, 1, 2, 3, 10)  # steps whose states are drawn
+JUDGED = (1, 2, 3, 5, 10)  # steps at which the energy distance must have fallen
+GOALS = {
+    "mog6": 0.35,
+    "mog2_1d": 0.5,
+    "ring5": 0.2,
+    "five_modes": 0.2,
+}  # effective draws per draw, of the worst seed
+QUICK_GOAL = 0.12
+
+
+class Group(NamedTuple):
+    """The rows of one target and member."""
+
+    target: str
+    member: str
+    rows: np.ndarray
+
+
+def groups(data: dict[str, Any]) -> list[Group]:
+    """The targets and members there are, in order."""
+    pairs = list(zip(map(str, data["target"]), map(str, data["member"]), strict=True))
+    order = list(dict.fromkeys(pairs))
+    return [Group(*p, np.array([i for i, q in enumerate(pairs) if q == p])) for p in order]
+
+
+def table(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row per target and member: the worst seed, and the mean where it says so."""
+    rows = []
+    for target, member, at in groups(data):
+        energy = data["energy"][at] / data["energy_floor"][at, None]
+        rows.append(
+            {
+                "target": target,
+                "member": TITLES[member],
+                "seeds": len(at),
+                "ESS per draw, worst": data["ess"][at].min(),
+                "mean": data["ess"][at].mean(),
+                "acceptance, worst": data["stationary_acceptance"][at].min(),
+                "|autocorrelation| at lag 1": data["autocorrelation"][at, 0].max(),
+                "at lag 10": data["autocorrelation"][at, 1].max(),
+                "a mode's weight off by": data["weights"][at].max(),
+                "first acceptance from X": data["acceptance"][at, 0].min(),
+                "energy distance / floor, step 1": energy[:, 1].max(),
+                "step 3": energy[:, 3].max(),
+                "step 10": energy[:, -1].max(),
+                "\\|NLL - exact\\|, step 10": np.abs(data["nll"][at, -1]).max(),
+                "variance ratio, step 10": data["variance_ratio"][at, -1].mean(),
+                "mode weights (TV), step 10": data["total_variation"][at, -1].max(),
+                "generator steps": int(data["trained_steps"][at].max()),
+                "seconds, most": data["seconds"][at].max(),
+            }
+        )
+    return rows
+
+
+def claims(data: dict[str, Any]) -> dict[str, bool]:
+    """What is aimed at, each of the worst seed, true or false as it falls."""
+    found: dict[str, Any] = {}
+    by = {(target, member): at for target, member, at in groups(data)}
+    for (target, member), at in by.items():
+        if member == OURS:
+            goal = GOALS[target] if len(at) > 1 else QUICK_GOAL
+            found[f"{target}: at least {goal:g} effective draws per draw"] = (
+                data["ess"][at] >= goal
+            ).all()
+    if len(by.get(("mog6", OURS), ())) > 1:
+        found |= _of_mog6(data, by["mog6", OURS], by.get(("mog6", PEER)))
+    if ("mog6", LEARNED) in by:
+        found["mog6, learned π: at least 0.8 effective draws per draw"] = (
+            data["ess"][by["mog6", LEARNED]] >= 0.8
+        ).all()
+    return {claim: bool(holds) for claim, holds in found.items()}
+
+
+def _of_mog6(data: dict[str, Any], at: np.ndarray, peer: np.ndarray | None) -> dict[str, Any]:
+    energy = data["energy"][at]
+    falling = np.diff(energy[:, JUDGED], axis=1) < 0
+    found = {
+        "mog6: at least 0.45 effective draws per draw in the mean": data["ess"][at].mean() >= 0.45,
+        "mog6: at least 0.55 accepted in stationarity": (
+            data["stationary_acceptance"][at] >= 0.55
+        ).all(),
+        "mog6: mode weights within 0.02": (data["weights"][at] <= 0.02).all(),
+        "mog6: |autocorrelation| at most 0.05 at lag 10": (
+            data["autocorrelation"][at, 1] <= 0.05
+        ).all(),
+        "from X: energy distance at most twice the floor by step 10": (
+            energy[:, -1] <= 2 * data["energy_floor"][at]
+        ).all(),
+        "from X: energy distance falls at each of steps 1, 2, 3, 5, 10": falling.all(),
+        "from X: |NLL - exact| at most 0.05 at step 10": (
+            np.abs(data["nll"][at, -1]) <= 0.05
+        ).all(),
+        "from X: at least 0.9 of first proposals accepted": (
+            data["acceptance"][at, 0] >= 0.9
+        ).all(),
+    }
+    if peer is not None and len(peer) == len(at):
+        found["from X: smaller energy distance than A-NICE-MC at every step from 1 to 10"] = (
+            energy[:, 1:] < data["energy"][peer][:, 1:]
+        ).all()
+    return found
+
+
+def draw(data: dict[str, Any]) -> dict[str, Any]:
+    """Energy distance and NLL by step on mog6, effective draws per target, states by step."""
+    figure, ((energy, nll, bars),) = panels(1, 3, (13.0, 4.0))
+    found = groups(data)
+    steps = np.arange(data["energy"].shape[1])
+    for number, (target, member, at) in enumerate(g for g in found if g.target == "mog6"):
+        del target
+        for k, row in enumerate(at):
+            label = {"label": TITLES[member]} if k == 0 else {}
+            energy.plot(steps, data["energy"][row], **style(number), **label)
+            nll.plot(steps, data["nll"][row], **style(number))
+    energy.axhline(data["energy_floor"][0], color="#666666", linewidth=0.8)
+    energy.annotate("exact against exact", (0, data["energy_floor"][0]), va="bottom", fontsize=8)
+    energy.set(xlabel="steps from X", ylabel="energy distance to exact draws", yscale="log")
+    energy.legend(fontsize=8)
+    nll.axhline(0.0, color="#666666", linewidth=0.8)
+    nll.set(xlabel="steps from X", ylabel="NLL above its exact mean (nats)")
+    nll.set_yscale("symlog", linthresh=0.1)
+    names = [f"{target}\n{TITLES[member]}" for target, member, _ in found]
+    for i, (_, _, at) in enumerate(found):
+        bars.bar(i, data["ess"][at].mean(), color="0.8")
+        bars.plot(np.full(len(at), i), data["ess"][at], "ko", markersize=4)
+    bars.set_xticks(range(len(names)), names, rotation=40, ha="right", fontsize=7)
+    bars.set(ylabel="effective draws per draw (dots: seeds)", ylim=(0, 1.05))
+    return {"mixing": figure} | _states(data)
+
+
+def _states(data: dict[str, Any]) -> dict[str, Any]:
+    """Where chains from X are on mog6 after a few steps, beside exact draws."""
+    members = [m for m in (OURS, LEARNED, PEER) if f"states {m}" in data]
+    if not members:
+        return {}
+    truth = exact(targets.mog6(), jr.key(1), data[f"states {members[0]}"].shape[0])
+    steps = SHOWN[: data[f"states {members[0]}"].shape[1]]
+    figure, axes = panels(len(members), len(steps) + 1, (2.0 * len(steps) + 2, 2.1 * len(members)))
+    for row, member in zip(axes, members, strict=True):
+        for axis, points in zip(row, np.moveaxis(data[f"states {member}"], 1, 0), strict=False):
+            density_image(axis, points, 8.0)
+        density_image(row[-1], truth, 8.0)
+        row[0].set_ylabel(TITLES[member])
+    for axis, step in zip(axes[-1], steps, strict=False):
+        axis.set_xlabel("1 step" if step == 1 else f"{step} steps")
+    axes[-1, -1].set_xlabel("exact draws")
+    return {"mixing-states": figure}
