@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from flowjax import bijections as fb
 from jax.core import Tracer
@@ -38,7 +37,7 @@ from numpy.random import Generator
 
 from involutive.bijections.couplings import AdditiveCoupling
 from involutive.core.errors import check, check_count
-from involutive.core.keys import KeyLike, as_key
+from involutive.core.keys import KeyLike, as_key, generator
 from involutive.involutions.blocks import Conjugate, PermutationBlock
 from involutive.storage.codec import register
 from involutive.targets.target import Target
@@ -222,7 +221,7 @@ def network_involution(
     its law, so that the fit covers what sampling will meet.
     """
     n, width = transition.dim, check_count("width", width)
-    rng = np.random.default_rng(np.asarray(jr.key_data(as_key(key))).tolist())
+    rng = generator(as_key(key))
     direction = rng.normal(size=(points, n))
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     phi = 1.1 * transition.radius * rng.random((points, 1)) ** (1 / n) * direction

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import involutive as inv
-from involutive.core.keys import as_key
+from involutive.core.keys import as_key, generator, split
 
 
 @pytest.mark.parametrize("seed", [5, np.int64(5), np.array(5), jnp.array(5), jr.key(5)])
@@ -37,6 +37,22 @@ def test_keys_are_watched_in_this_suite():
     jr.normal(key)
     with pytest.raises(Exception, match=r"(?i)reuse|consumed|used more than once"):
         jr.uniform(key)
+
+
+@pytest.mark.parametrize("first", [lambda key: split(key, 2), generator])
+@pytest.mark.parametrize("second", [lambda key: split(key, 3), generator, jr.split, jr.normal])
+def test_keys_split_or_read_on_the_host_are_watched_too(first, second):
+    """JAX's checker takes `fold_in` for a source, so `keys.split` spends its key itself."""
+    key = jr.key(0)
+    first(key)
+    with pytest.raises(Exception, match=r"(?i)reuse|consumed|used more than once"):
+        second(key)
+
+
+def test_a_split_is_the_same_watched_or_not():
+    watched = [jr.key_data(key).tolist() for key in split(jr.key(3), 2)]
+    with jax.debug_key_reuse(False):
+        assert watched == [jr.key_data(key).tolist() for key in split(jr.key(3), 2)]
 
 
 def test_float64_and_strict_ranks_are_on_in_this_suite():

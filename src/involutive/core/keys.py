@@ -31,9 +31,21 @@ def as_key(key: object) -> Key[Array, ""]:
 
 def split(key: Key[Array, ""], count: int) -> list[Key[Array, ""]]:
     """`count` new keys, one compilation for every count: for what is not compiled itself."""
+    _spend(key)
     return [jr.fold_in(key, i) for i in range(count)]
 
 
 def generator(key: Key[Array, ""]) -> np.random.Generator:
     """A NumPy generator seeded by a key, for what is shuffled on the host."""
+    _spend(key)
     return np.random.default_rng(np.asarray(jr.key_data(key)).tolist())
+
+
+def _spend(key: Key[Array, ""]) -> None:
+    """Use a key up in the eyes of JAX's checker, if that is on.
+
+    The checker takes `fold_in` and `key_data` for sources, so a key that is split by the one or
+    read by the other twice would go unseen. A draw from it counts as its one use.
+    """
+    if jax.config.jax_debug_key_reuse:  # type: ignore[attr-defined]
+        jr.bits(key, (), "uint8")
