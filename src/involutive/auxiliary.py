@@ -150,31 +150,6 @@ class GaussianMixture(AbstractDistribution):
         # of all components, so that many draws share the solve; a draw is then one product
         return self.means[k] + self.inverse_factors()[k] @ noise
 
-    def joined(self, other: "GaussianMixture", share: float | Array) -> "GaussianMixture":
-        """Return the mixture of this law and, with weight `share`, of `other`."""
-        logits = (
-            jax.nn.log_softmax(self.logits) + jnp.log1p(-share),
-            jax.nn.log_softmax(other.logits) + jnp.log(share),
-        )
-        pairs = [
-            (self.means, other.means),
-            (self.log_diagonal, other.log_diagonal),
-            (self.lower, other.lower),
-        ]
-        return eqx.tree_at(
-            lambda law: (law.logits, law.means, law.log_diagonal, law.lower),
-            self,
-            tuple(jnp.concatenate(pair) for pair in (logits, *pairs)),
-        )
-
-    def inflated(self, factor: float) -> "GaussianMixture":
-        """Return the mixture with every covariance multiplied by `factor`."""
-        return eqx.tree_at(
-            lambda law: (law.log_diagonal, law.lower),
-            self,
-            (self.log_diagonal - 0.5 * jnp.log(factor), self.lower / jnp.sqrt(factor)),
-        )
-
     def pruned(self, least: float = 1e-6) -> "GaussianMixture":
         """Return the mixture without the components whose weight is below `least`."""
         parts = [np.asarray(p) for p in (self.logits, self.means, self.log_diagonal, self.lower)]

@@ -216,6 +216,14 @@ def test_energy_distance_has_a_floor_and_sees_a_shift():
     assert 0 < floor < 0.02 < 0.1 < shifted
 
 
+def test_the_number_of_seeds_is_for_experiments_that_have_several(tmp_path):
+    with pytest.raises(inv.InputError, match=r"seeds must be left out of chains, .*: .*recipe"):
+        fw.run_experiment("chains", out=tmp_path, seeds=2)
+    with pytest.raises(inv.InputError, match="seeds must be at least 1, got 0"):
+        fw.run_experiment("recipe", out=tmp_path, seeds=0)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.deep
 def test_mixing_takes_up_what_an_earlier_run_left(tmp_path, monkeypatch):
     from involutive.experiments import mixing

@@ -1,5 +1,10 @@
 """BlackJAX both ways: our kernels as its algorithm, its algorithms as our local moves."""
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import blackjax
 import jax
 import jax.numpy as jnp
@@ -151,7 +156,7 @@ MOVES = {
 def test_local_moves_keep_the_law_and_move(algorithm, parameters):
     """Exact draws in, a few steps, the same moments out; and most chains have moved."""
     target = inv.targets.correlated_gaussian(3, condition=4.0)
-    move = bridge.local_move(target, algorithm, **parameters)
+    move = bridge.as_kernel(target, algorithm, **parameters)
     begin = np.asarray(target.sample(jr.key(1), 4096))
     draws = inv.sample(move, key=2, num_chains=4096, num_samples=5, initial=begin, block=4096)
     end = draws.positions[:, -1]
@@ -167,7 +172,7 @@ def test_local_moves_keep_the_law_and_move(algorithm, parameters):
 @pytest.mark.deep
 def test_local_move_mixes_with_our_kernels():
     target = inv.targets.mog2()
-    local = bridge.local_move(target, blackjax.mala, step_size=0.1)
+    local = bridge.as_kernel(target, blackjax.mala, step_size=0.1)
     jump = inv.random_walk(target, np.array([8.0, 0.5]))
     for kernel in (inv.Mixture([local, jump], [0.5, 0.5]), inv.Cycle([local, jump])):
         draws = inv.sample(kernel, key=0, num_chains=32, num_samples=2000, num_warmup=100)
@@ -176,7 +181,7 @@ def test_local_move_mixes_with_our_kernels():
 
 def test_a_stopped_chain_stays_stopped():
     target = inv.targets.gaussian(2)
-    move = bridge.local_move(target, blackjax.mala, step_size=0.1)
+    move = bridge.as_kernel(target, blackjax.mala, step_size=0.1)
     state = move.init(jnp.ones(2))._replace(log_density=jnp.array(jnp.inf))
     after, info = move.step(jr.key(0), state)
     np.testing.assert_array_equal(after.position, jnp.ones(2))
@@ -192,4 +197,36 @@ def test_a_stopped_chain_stays_stopped():
 )
 def test_bad_local_moves_are_refused(algorithm, parameters, words):
     with pytest.raises(inv.InputError, match=words):
-        bridge.local_move(inv.targets.gaussian(2), algorithm, **parameters)
+        bridge.as_kernel(inv.targets.gaussian(2), algorithm, **parameters)
+
+
+WITHOUT = """
+import importlib, pkgutil, sys
+sys.modules["blackjax"] = None
+import involutive
+for module in pkgutil.walk_packages(involutive.__path__, "involutive."):
+    name = module.name
+    foreign = ("involutive.interop.", "involutive.bench.peers", "__main__")
+    if not any(part in name for part in foreign):
+        importlib.import_module(name)
+assert callable(involutive.learn)
+try:
+    involutive.interop.blackjax
+except involutive.InputError as error:
+    print(error)
+"""
+
+
+def test_without_blackjax_all_else_imports_and_the_error_names_the_extra():
+    found = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
+    assert "pip install 'involutive[blackjax]'" in found.stdout, found.stderr
+
+
+def test_blackjax_is_imported_by_its_adapter_and_the_benchmark_alone():
+    source = Path(inv.__file__).parent
+    found = [
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if re.search(r"^\s*(import|from) blackjax", path.read_text(), re.MULTILINE)
+    ]
+    assert set(found) == {"interop/blackjax.py", "bench/peers/hmc.py", "bench/peers/smc.py"}

@@ -294,10 +294,11 @@ def test_mixture_finds_separate_clusters():
 def test_figures_see_a_rare_sticky_state():
     """A proposal that misses one per cent of the mass is accepted often and mixes badly."""
     target = inv.targets.mixture([[-10.0], [10.0]], [0.99, 0.01])
-    law = inv.GaussianMixture(jnp.ones(1), jnp.array([[-10.0]]), jnp.ones((1, 1, 1)))
+    wide = inv.GaussianMixture(
+        jnp.array([0.999, 0.001]), jnp.full((2, 1), -10.0), jnp.array([[[1.0]], [[100.0]]])
+    )
     g = whitening(jr.normal(jr.key(0), (1000, 1)))
     points = jnp.asarray(target.sample(jr.key(1), 2000))  # type: ignore[misc]
-    wide = law.joined(law.inflated(100.0), 0.001)
     kernel = inv.Kernel(target, inv.FunctionBlock(g), wide)
     figures = independence_figures(kernel, points, jr.key(2))
     assert figures["ess"] < 0.5 * figures["acceptance"]

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from involutive.cli.speech import Speech, summary_record
-from involutive.diagnostics.metrics import mode_weights
+from involutive.diagnostics.metrics import mode_labels, mode_weights
 from involutive.kernel.classical import hmc
 from involutive.learning.learn import learn
 from involutive.plotting.panels import panels
 from involutive.sampling.draws import Draws
-from involutive.sampling.quantities import quantities
 from involutive.sampling.sample import sample
 from involutive.targets.benchmarks import mog6
 from involutive.targets.target import Target
@@ -77,12 +76,6 @@ def figures(draws: Draws) -> dict[str, float]:
         "acceptance": metrics.acceptance,
         "draws per second": draws.positions[..., 0].size / draws.provenance["sampling_seconds"],
     }
-
-
-def mode_labels(draws: Draws) -> np.ndarray:
-    """The mode of every draw, `(chains, draws)`."""
-    found = quantities(draws.target, draws.positions).mode
-    return np.zeros(draws.log_density.shape, int) if found is None else found
 
 
 def side_by_side(rows: dict[str, dict[str, float]]) -> str:

@@ -216,6 +216,9 @@ def experiment(
     quick: Small = False,
     out: Folder = Path("results"),
     seed: Annotated[int | None, typer.Option(help="In place of the experiment's own.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds, in an experiment run over several.")
+    ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -226,6 +229,8 @@ def experiment(
     - `involutive experiment --list`
 
     - `involutive experiment proposals --quick`
+
+    - `involutive experiment recipe --seeds 2`
 
     - `involutive experiment all --out results`
     """
@@ -245,7 +250,9 @@ def experiment(
     )
     records = {}
     for each in everything(quick) if name == "all" else [str(name)]:
-        found = run_experiment(each, quick=quick, out=out, seed=seed, progress=speech.progress)
+        found = run_experiment(
+            each, quick=quick, out=out, seed=seed, seeds=seeds, progress=speech.progress
+        )
         held = [f"  {'holds' if ok else 'FAILS'}: {claim}" for claim, ok in found.claims.items()]
         speech.say("\n".join([f"# {known[each]}", "", found.markdown, *held]))
         speech.say(f"wrote {found.folder} in {found.seconds:.0f} s\n")

@@ -1,5 +1,8 @@
 """Folders and files that a user named."""
 
+import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from involutive.core.errors import InputError
@@ -14,3 +17,31 @@ def make_folder(folder: Path, out: Path) -> Path:
             f"out must be a folder that can be written, got {out} ({error.strerror}); pass another"
         ) from error
     return folder
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path; what is written there takes the place of `path` in one step.
+
+    A crash or a full disk leaves the old content: the new one is synced before it is renamed, and
+    the temporary file is removed if anything is raised.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        _sync(temporary)
+        os.replace(temporary, path)
+        if os.name == "posix":  # elsewhere a folder cannot be opened
+            _sync(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

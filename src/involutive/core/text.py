@@ -5,9 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def first_line(error: BaseException, most: int = 300) -> str:
-    """The first line of an error's message, or the name of its class."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:most]
+def first_line(error: BaseException, most: int = 300, named: bool = False) -> str:
+    """The first line of an error's message, after its class if `named`, or its class alone."""
+    lines, kind = str(error).strip().splitlines(), type(error).__name__
+    if not lines:
+        return kind
+    return f"{kind}: {lines[0]}"[:most] if named else lines[0][:most]
 
 
 def as_json(value: Any) -> Any:

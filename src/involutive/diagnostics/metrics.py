@@ -45,6 +45,12 @@ def ess_per_draw(draws: Draws) -> EssPerDraw:
     return _ess_per_draw(_quantities(draws))
 
 
+def mode_labels(draws: Draws) -> np.ndarray:
+    """The mode of every draw, `(chains, draws)`; zeros where the target names no modes."""
+    found = _quantities(draws).mode
+    return np.zeros(draws.log_density.shape, int) if found is None else found
+
+
 def mode_weights(draws: Draws) -> ModeWeights:
     """How often each mode was visited, beside its exact weight."""
     found = _quantities(draws)

@@ -2,7 +2,7 @@
 
 from involutive.experiments.framework import (
     Experiment,
-    Outcome,
+    ExperimentRun,
     everything,
     find_experiment,
     list_experiments,
@@ -12,7 +12,7 @@ from involutive.experiments.framework import (
 
 __all__ = [
     "Experiment",
-    "Outcome",
+    "ExperimentRun",
     "everything",
     "find_experiment",
     "list_experiments",

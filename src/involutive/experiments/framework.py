@@ -63,7 +63,7 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExperimentRun:
     """What a run left behind: the folder, and what it says.
 
     Attributes:
@@ -117,8 +117,9 @@ def run_experiment(
     quick: bool = False,
     out: str | Path = "results",
     seed: int | None = None,
+    seeds: int | None = None,
     progress: bool | None = None,
-) -> Outcome:
+) -> ExperimentRun:
     """Run an experiment and write config, seed, versions, data, table and figures into `out/name`.
 
     Args:
@@ -126,12 +127,21 @@ def run_experiment(
         quick: use `Config.quick()`, the version tests run.
         out: the folder that `name`'s own folder is made in.
         seed: replaces the config's seed.
+        seeds: replaces the number of seeds, in an experiment that is run over several.
         progress: False hides progress bars; None shows them on a terminal.
     """
     experiment = find_experiment(name)
     config = experiment.config.quick() if quick else experiment.config()
     if seed is not None:
         config = dataclasses.replace(config, seed=check_count("seed", seed, least=0))
+    if seeds is not None:
+        counted = [n for n in list_experiments() if hasattr(_module(n).Config, "seeds")]
+        check(
+            hasattr(config, "seeds"),
+            f"seeds must be left out of {name}, which is not run over several seeds; those that "
+            f"are: {', '.join(counted)}",
+        )
+        config = dataclasses.replace(config, seeds=check_count("seeds", seeds))
     folder = make_folder(Path(out) / name, Path(out))
     began = time.perf_counter()
     header = {
@@ -149,7 +159,7 @@ def run_experiment(
             rows = [{key: _plain(v) for key, v in row.items()} for row in experiment.table(data)]
             claims = {claim: bool(holds) for claim, holds in experiment.claims(data).items()}
             save_result(folder, header | {"seconds": seconds, "claims": claims}, data, rows)
-    return Outcome(name, folder, rows, claims, draw_saved(folder), seconds)
+    return ExperimentRun(name, folder, rows, claims, draw_saved(folder), seconds)
 
 
 def _begun(experiment: Experiment, config: Any, folder: Path) -> Data | Iterator[Data]:

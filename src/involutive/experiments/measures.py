@@ -18,7 +18,7 @@ from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
 from involutive.core.statistics import autocorrelation
-from involutive.diagnostics.metrics import ess_per_draw, mode_weights
+from involutive.diagnostics.metrics import ess_per_draw, mode_labels, mode_weights
 from involutive.kernel.kernel import AbstractKernel
 from involutive.sampling.draws import Draws
 from involutive.sampling.runner import Chains
@@ -48,11 +48,6 @@ def exact(target: Target, key: Array, count: int) -> np.ndarray:
     """Exact draws of a target that knows them."""
     assert target.sample is not None
     return np.asarray(target.sample(key, count))
-
-
-def mode_labels(draws: Draws) -> np.ndarray:
-    """The mode of every draw, `(chains, draws)`."""
-    return labels(draws.target, draws.positions)
 
 
 def labels(target: Target, positions: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from typing import Any
 
 from involutive.core.errors import InputError
 
-_EXTRAS = {"arviz": None, "blackjax": None, "numpyro": "numpyro", "pymc": "pymc"}
+_EXTRAS = {"arviz": None, "blackjax": "blackjax", "numpyro": "numpyro", "pymc": "pymc"}
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,6 @@ The two lines of ArviZ differ in containers and defaults; this file is the only 
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import xarray as xr
 
 from involutive._version import __version__
 from involutive.core.errors import InputError, check
+from involutive.core.files import replacing
 from involutive.core.text import first_line
 from involutive.sampling.draws import Draws
 from involutive.sampling.quantities import Quantities, quantities
@@ -60,9 +60,8 @@ def to_netcdf(draws: Draws, path: str | Path) -> Path:
     """Write draws as NetCDF, to a temporary file first: a good file is never half replaced."""
     path = Path(path)
     check(path.parent.is_dir(), f"path must be in a folder that exists, got {path.parent}")
-    partial = path.with_name(path.name + ".partial")
-    from_draws(draws).to_netcdf(str(partial), engine="h5netcdf")
-    os.replace(partial, path)
+    with replacing(path) as temporary:
+        from_draws(draws).to_netcdf(str(temporary), engine="h5netcdf")
     return path
 
 

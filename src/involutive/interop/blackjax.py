@@ -8,7 +8,6 @@ of its sequential Monte Carlo, where the density changes while the proposal stay
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import blackjax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,20 +17,25 @@ from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
 from involutive.core.errors import InputError, check
-from involutive.interop.extras import first_line
+from involutive.core.text import first_line
+from involutive.interop.extras import require
 from involutive.kernel.kernel import AbstractKernel, Info, KeyBits, State, Vector
 from involutive.storage.codec import register
 from involutive.targets.target import Target
 
+require("blackjax", "blackjax")
 
-class InvolutiveState(NamedTuple):
+import blackjax  # noqa: E402
+
+
+class BlackJAXState(NamedTuple):
     """A position, any pytree, and its log density."""
 
     position: Any
     logdensity: Any
 
 
-class InvolutiveInfo(NamedTuple):
+class BlackJAXInfo(NamedTuple):
     """What happened in a step; `proposal` has the shape of a position."""
 
     acceptance_rate: Any
@@ -57,25 +61,25 @@ def retarget(kernel: AbstractKernel, target: Target) -> AbstractKernel:
     return jax.tree.unflatten(jax.tree.structure(kernel, is_leaf=is_target), swapped)
 
 
-def init(position: Any, logdensity_fn: Callable[[Any], Any]) -> InvolutiveState:
+def init(position: Any, logdensity_fn: Callable[[Any], Any]) -> BlackJAXState:
     """Return the state at a position."""
-    return InvolutiveState(position, logdensity_fn(position))
+    return BlackJAXState(position, logdensity_fn(position))
 
 
-def build_kernel(kernel: AbstractKernel) -> Callable[..., tuple[InvolutiveState, InvolutiveInfo]]:
+def build_kernel(kernel: AbstractKernel) -> Callable[..., tuple[BlackJAXState, BlackJAXInfo]]:
     """Return `step(rng_key, state, logdensity_fn)`: a step with `kernel`'s proposal."""
 
     def step(
-        rng_key: Any, state: InvolutiveState, logdensity_fn: Callable[[Any], Any]
-    ) -> tuple[InvolutiveState, InvolutiveInfo]:
+        rng_key: Any, state: BlackJAXState, logdensity_fn: Callable[[Any], Any]
+    ) -> tuple[BlackJAXState, BlackJAXInfo]:
         target = Target(logdensity_fn, like=_in_order(state.position, kernel.target))
         position, restore = target.flatten(state.position), target.restore
         now = State(position, jnp.asarray(state.logdensity, position.dtype))
         new, info = retarget(kernel, target).step(rng_key, now)
-        moved = InvolutiveState(
+        moved = BlackJAXState(
             restore(new.position), new.log_density.astype(jnp.result_type(state.logdensity))
         )
-        return moved, InvolutiveInfo(
+        return moved, BlackJAXInfo(
             info.acceptance_rate,
             info.accepted,
             restore(info.proposal),
@@ -138,7 +142,7 @@ class LocalMove(AbstractKernel):
         return State(position, density), _translate(info, state.position, position, density)
 
 
-def local_move(
+def as_kernel(
     target: Target,
     algorithm: Any,
     *,
@@ -147,7 +151,7 @@ def local_move(
 ) -> LocalMove:
     """Return a BlackJAX algorithm as a kernel, to sample with or to mix with a learned one.
 
-    For example `local_move(target, blackjax.nuts, step_size=0.1, inverse_mass_matrix=scales)`.
+    For example `as_kernel(target, blackjax.nuts, step_size=0.1, inverse_mass_matrix=scales)`.
 
     Args:
         target: the density.
@@ -160,7 +164,7 @@ def local_move(
     check(
         callable(algorithm),
         f"algorithm must be a BlackJAX algorithm such as blackjax.nuts, got "
-        f"{type(algorithm).__name__}; pass its parameters to local_move",
+        f"{type(algorithm).__name__}; pass its parameters to as_kernel",
     )
     arrays = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, parameters)
     build = getattr(algorithm, "differentiable", algorithm)  # the API object itself has no hash
@@ -168,7 +172,7 @@ def local_move(
         build(target.log_density, **arrays)
     except TypeError as error:
         raise InputError(
-            f"algorithm must accept its parameters, but raised {first_line(error)}"
+            f"algorithm must accept its parameters, but raised {first_line(error, named=True)}"
         ) from error
     return LocalMove(target, initial, build, arrays)
 

@@ -20,9 +20,3 @@ def require(library: str, extra: str) -> ModuleType:
             f"this needs {library}, which could not be imported ({error}); "
             f"install it with: pip install 'involutive[{extra}]'"
         ) from error
-
-
-def first_line(error: BaseException) -> str:
-    """Return a foreign error as one line: its type and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

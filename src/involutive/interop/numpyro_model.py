@@ -13,7 +13,8 @@ import jax.random as jr
 import numpy as np
 
 from involutive.core.errors import InputError, check
-from involutive.interop.extras import first_line, require
+from involutive.core.text import first_line
+from involutive.interop.extras import require
 from involutive.targets.target import Target
 
 require("numpyro", "numpyro")
@@ -102,8 +103,9 @@ def _initialise(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) 
 
 
 def _does_not_run(error: Exception) -> InputError:
+    line = first_line(error, named=True)
     return InputError(
-        f"the model must run on the data it is given, but it raised {first_line(error)}; "
+        f"the model must run on the data it is given, but it raised {line}; "
         "check the shapes of the data against the model"
     )
 

@@ -15,7 +15,8 @@ import jax
 import numpy as np
 
 from involutive.core.errors import InputError, check
-from involutive.interop.extras import first_line, require
+from involutive.core.text import first_line
+from involutive.interop.extras import require
 from involutive.targets.target import Target
 
 STARTS = 100  # points tried for a finite density
@@ -147,7 +148,7 @@ def _value(density: Callable[[Any], Any], point: dict[str, np.ndarray]) -> float
 
 def _does_not_run(error: Exception) -> InputError:
     return InputError(
-        f"the model must run on its data, but it raised {first_line(error)}; "
+        f"the model must run on its data, but it raised {first_line(error, named=True)}; "
         "check the shapes of the data against the model"
     )
 

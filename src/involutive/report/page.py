@@ -1,7 +1,6 @@
 """The page: verdict first, then the table, then the figures, then how to repeat the run."""
 
 import json
-import os
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from involutive.core.errors import InputError, check
+from involutive.core.files import replacing
 from involutive.core.statistics import ess
 from involutive.diagnostics.measured import Evidence
 from involutive.diagnostics.modes import line_of
@@ -51,10 +51,9 @@ def write_report(
     )
     shown = draws if kernel is None else with_kernel(draws, kernel)
     text = Page(shown, assessment, evidence).html()
-    partial = path.with_name(path.name + ".partial")
     try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(
             f"the report must be a file that can be written, got {path} ({error.strerror})"

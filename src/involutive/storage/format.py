@@ -22,6 +22,7 @@ import safetensors
 from safetensors.numpy import save as to_bytes
 
 from involutive.core.errors import InputError, check
+from involutive.core.files import replacing
 
 FORMAT = "involutive"
 VERSION = 1  # raised when a reader of the version before would misunderstand a file
@@ -103,28 +104,17 @@ def _digest(version: str, text: str, arrays: Arrays) -> str:
 
 def _replace(path: Path, content: bytes, keep: bool) -> None:
     """Put `content` at `path` in one step that a crash or a full disk cannot split."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if keep and path.exists():
-            _keep(path)
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
+            if keep and path.exists():
+                _keep(path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         cause = error.strerror or type(error).__name__
         raise InputError(
             f"could not write {path}: {cause}; what was saved before is intact, "
             "free some space or choose another path"
         ) from error
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 def _keep(path: Path) -> None:
@@ -137,16 +127,6 @@ def _keep(path: Path) -> None:
     except OSError:  # a file system without hard links
         shutil.copy2(path, spare)
     os.replace(spare, backup(path))
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # ── Reading ─────────────────────────────────────────────────────────────────────────────────────

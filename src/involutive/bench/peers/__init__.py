@@ -1,4 +1,4 @@
-"""The samplers of the benchmark, one file each: `run(task) -> Outcome`, settings at the top.
+"""The samplers of the benchmark, one file each: `run(task) -> PeerRun`, settings at the top.
 
 A peer gets its documented defaults, the density, and the initial law N(0, 3² I). A peer that is
 not installed is reported as such.

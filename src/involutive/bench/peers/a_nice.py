@@ -5,7 +5,7 @@ Rounds of training are as many as fit into the time that other samplers are give
 
 import jax.random as jr
 
-from involutive.bench.peers.base import Outcome, Task, keep_sampling
+from involutive.bench.peers.base import PeerRun, Task, keep_sampling
 from involutive.kernel.classical import a_nice_mc, a_nice_network
 from involutive.learning.learn import initial_law
 from involutive.sampling.sample import sample
@@ -17,7 +17,7 @@ CHAINS, DRAWS, WARMUP, ROUNDS = 64, 1000, 500, 2
 QUICK = BootstrapConfig(rounds=1, train=TrainConfig(steps=20, chunk=20, patience=None), draws=100)
 
 
-def run(task: Task) -> Outcome:
+def run(task: Task) -> PeerRun:
     """Bootstrap from X, then sample with the trained kernel alone."""
     target = task.target
     network = a_nice_network(jr.fold_in(task.key, 1), target.dim)
@@ -41,4 +41,4 @@ def run(task: Task) -> Outcome:
 
     draws, seconds, evaluations = keep_sampling(task, chunk)
     refreshes = config.rounds * config.chains * (config.draws + config.burn_in)
-    return Outcome(draws, setup, seconds, refreshes, evaluations)
+    return PeerRun(draws, setup, seconds, refreshes, evaluations)

@@ -58,7 +58,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PeerRun:
     """What a peer made.
 
     Attributes:

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
-from involutive.bench.peers.base import Outcome, Task, log_initial
+from involutive.bench.peers.base import PeerRun, Task, log_initial
 from involutive.bench.targets import SPREAD
 
 LIVE = 500
 
 
-def run(task: Task) -> Outcome:
+def run(task: Task) -> PeerRun:
     """One run to dynesty's own stopping rule."""
     target = task.target
     compiled = jax.jit(lambda x: jnp.asarray(target.log_density(x) - log_initial(x), float))
@@ -38,4 +38,4 @@ def run(task: Task) -> Outcome:
     rows = np.minimum(np.searchsorted(np.cumsum(weights), places), len(weights) - 1)
     draws = np.asarray(results.samples)[rows][None]
     calls = float(np.sum(results.ncall))
-    return Outcome(draws, setup, task.spent - setup, 0.0, calls, exchangeable=True)
+    return PeerRun(draws, setup, task.spent - setup, 0.0, calls, exchangeable=True)

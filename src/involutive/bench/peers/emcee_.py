@@ -3,12 +3,12 @@
 import emcee
 import numpy as np
 
-from involutive.bench.peers.base import Outcome, Task, keep_sampling, log_density_of_rows
+from involutive.bench.peers.base import PeerRun, Task, keep_sampling, log_density_of_rows
 
 WALKERS_A_DIM, LEAST_WALKERS, BURN, STEPS = 4, 64, 2000, 1000
 
 
-def run(task: Task) -> Outcome:
+def run(task: Task) -> PeerRun:
     """Burn in, then sample in chunks."""
     dim = task.target.dim
     walkers = max(LEAST_WALKERS, WALKERS_A_DIM * dim)
@@ -29,4 +29,4 @@ def run(task: Task) -> Outcome:
         return np.swapaxes(chain, 0, 1), float(chain.shape[0] * walkers)
 
     draws, seconds, evaluations = keep_sampling(task, chunk)
-    return Outcome(draws, setup, seconds, float(steps * walkers), evaluations)
+    return PeerRun(draws, setup, seconds, float(steps * walkers), evaluations)

@@ -5,7 +5,7 @@ from eryn.ensemble import EnsembleSampler
 from eryn.prior import ProbDistContainer
 from scipy.stats import norm
 
-from involutive.bench.peers.base import Outcome, Task, keep_sampling, log_density_of_rows
+from involutive.bench.peers.base import PeerRun, Task, keep_sampling, log_density_of_rows
 from involutive.bench.targets import SPREAD
 
 if not hasattr(np, "in1d"):  # eryn calls it; NumPy 2.4 has only its new name
@@ -13,7 +13,7 @@ if not hasattr(np, "in1d"):  # eryn calls it; NumPy 2.4 has only its new name
 TEMPERATURES, LEAST_WALKERS, BURN, STEPS = 10, 64, 1000, 500
 
 
-def run(task: Task) -> Outcome:
+def run(task: Task) -> PeerRun:
     """Burn in, then keep the coldest chains in chunks."""
     dim = task.target.dim
     walkers, density = max(LEAST_WALKERS, 4 * dim), log_density_of_rows(task.target)
@@ -40,4 +40,4 @@ def run(task: Task) -> Outcome:
         return np.swapaxes(chain, 0, 1), float(count * cost)
 
     draws, seconds, evaluations = keep_sampling(task, chunk)
-    return Outcome(draws, setup, seconds, float(steps * cost), evaluations)
+    return PeerRun(draws, setup, seconds, float(steps * cost), evaluations)

@@ -7,12 +7,12 @@ import numpy as np
 from flowMC.resource_strategy_bundle.RQSpline_MALA import RQSpline_MALA_Bundle
 from flowMC.Sampler import Sampler
 
-from involutive.bench.peers.base import GRADIENT, Outcome, Task
+from involutive.bench.peers.base import GRADIENT, PeerRun, Task
 
 CHAINS, LOCAL, GLOBAL, TRAINING, PRODUCTION, EPOCHS = 100, 50, 50, 20, 20, 20
 
 
-def run(task: Task) -> Outcome:
+def run(task: Task) -> PeerRun:
     """Its own training loops, then production loops, timed apart."""
     target, loops = task.target, (task.size(TRAINING, 2), task.size(PRODUCTION, 2))
     bundle = RQSpline_MALA_Bundle(
@@ -31,7 +31,7 @@ def run(task: Task) -> Outcome:
     setup, end = marks[0], task.spent
     draws = np.asarray(sampler.resources["positions_production"].data)
     cost = CHAINS * (LOCAL * GRADIENT + GLOBAL)
-    return Outcome(draws, setup, end - setup, loops[0] * cost, loops[1] * cost)
+    return PeerRun(draws, setup, end - setup, loops[0] * cost, loops[1] * cost)
 
 
 def _mark_before(strategies: dict, name: str, mark) -> None:

@@ -5,12 +5,12 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from involutive.bench.peers.base import GRADIENT, Outcome, Task, keep_sampling
+from involutive.bench.peers.base import GRADIENT, PeerRun, Task, keep_sampling
 
 ADAPT, CHAINS, LEAPS, DRAWS = 1000, 64, 16, 500
 
 
-def run(task: Task) -> Outcome:
+def run(task: Task) -> PeerRun:
     """Adapt every chain, which also brings it to where it belongs, then sample in chunks."""
     log_density = task.target.log_density
     adapt = blackjax.window_adaptation(blackjax.hmc, log_density, num_integration_steps=LEAPS)
@@ -47,4 +47,4 @@ def run(task: Task) -> Outcome:
         return np.swapaxes(np.asarray(positions), 0, 1), cost
 
     draws, seconds, evaluations = keep_sampling(task, chunk)
-    return Outcome(draws, setup, seconds, GRADIENT * LEAPS * CHAINS * steps, evaluations)
+    return PeerRun(draws, setup, seconds, GRADIENT * LEAPS * CHAINS * steps, evaluations)

@@ -4,12 +4,12 @@ import jax.random as jr
 import numpy as np
 from numpyro.infer import MCMC, NUTS
 
-from involutive.bench.peers.base import GRADIENT, Outcome, Task, keep_sampling
+from involutive.bench.peers.base import GRADIENT, PeerRun, Task, keep_sampling
 
 WARMUP, DRAWS = 1000, 1000
 
 
-def run(task: Task) -> Outcome:
+def run(task: Task) -> PeerRun:
     """Warm up once, then sample in chunks of the same chains."""
     chains, target = int(task.peer.split("_")[1]), task.target
     mcmc = MCMC(
@@ -36,4 +36,4 @@ def run(task: Task) -> Outcome:
     # the first draws are no set-up but their compilation is; they took about as long as later ones
     setup = max(setup - seconds / (draws.shape[1] / mcmc.num_samples), warmed)
     # the warm-up's steps are not kept; they are taken to be as long as the first draws
-    return Outcome(draws, setup, seconds, GRADIENT * float(steps), evaluations)
+    return PeerRun(draws, setup, seconds, GRADIENT * float(steps), evaluations)

@@ -3,7 +3,7 @@
 import numpy as np
 
 import involutive.interop.arviz  # noqa: F401  no peer's imports are part of its time
-from involutive.bench.peers.base import Outcome, Task, keep_sampling, timed
+from involutive.bench.peers.base import PeerRun, Task, keep_sampling, timed
 from involutive.learning.judge.pilot import evaluations_a_step
 from involutive.learning.learn import learn
 from involutive.sampling.sample import sample
@@ -11,7 +11,7 @@ from involutive.sampling.sample import sample
 CHAINS, DRAWS, FIRST = 512, 500, 250
 
 
-def run(task: Task) -> Outcome:
+def run(task: Task) -> PeerRun:
     """Learn, compile and warm up the chains, then sample in chunks."""
     budget = 20.0 if task.quick else None
     learned = learn(task.target, key=task.seed, budget=budget, progress=False)
@@ -40,4 +40,4 @@ def run(task: Task) -> Outcome:
     draws, seconds, evaluations = keep_sampling(task, chunk)
     spent = learned.outcome.evaluations + cost * FIRST / DRAWS
     nearly = learned.outcome.nearly_learned
-    return Outcome(draws, setup, seconds, spent, evaluations, learned_seconds=nearly)
+    return PeerRun(draws, setup, seconds, spent, evaluations, learned_seconds=nearly)

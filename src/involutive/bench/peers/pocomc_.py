@@ -4,11 +4,11 @@ import numpy as np
 import pocomc
 from scipy.stats import norm
 
-from involutive.bench.peers.base import Outcome, Task, log_density_of_rows
+from involutive.bench.peers.base import PeerRun, Task, log_density_of_rows
 from involutive.bench.targets import SPREAD
 
 
-def run(task: Task) -> Outcome:
+def run(task: Task) -> PeerRun:
     """One run to its own stopping rule."""
     dim, density = task.target.dim, log_density_of_rows(task.target)
     prior = pocomc.Prior([norm(0.0, SPREAD)] * dim)
@@ -22,4 +22,4 @@ def run(task: Task) -> Outcome:
     draws, *_ = sampler.posterior(resample=True)
     calls = float(sampler.calls)
     seconds = task.spent - setup
-    return Outcome(np.asarray(draws)[None], setup, seconds, 0.0, calls, exchangeable=True)
+    return PeerRun(np.asarray(draws)[None], setup, seconds, 0.0, calls, exchangeable=True)

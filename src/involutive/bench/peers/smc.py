@@ -12,13 +12,13 @@ import jax.random as jr
 import numpy as np
 from blackjax.smc import extend_params
 
-from involutive.bench.peers.base import GRADIENT, Outcome, Task, keep_sampling, log_initial, timed
+from involutive.bench.peers.base import GRADIENT, PeerRun, Task, keep_sampling, log_initial, timed
 
 # ten leaps of 0.3 are one period of modes of sd 0.5, so that particles would return where they were
 PARTICLES, MOVES, LEAPS, STEP, TARGET_ESS = 2000, 20, 4, 0.3, 0.5
 
 
-def run(task: Task) -> Outcome:
+def run(task: Task) -> PeerRun:
     """Compile with one run, then repeat it on fresh particles."""
     target, count = task.target, task.size(PARTICLES, 200)
     tempered = blackjax.adaptive_tempered_smc(
@@ -63,4 +63,4 @@ def run(task: Task) -> Outcome:
     _, again = timed(lambda: chunk(-1))
     setup = task.spent - 2 * again  # compilation alone: a run is not set-up
     draws, seconds, evaluations = keep_sampling(task, chunk, join=0)
-    return Outcome(draws, setup, seconds, 0.0, evaluations, exchangeable=True)
+    return PeerRun(draws, setup, seconds, 0.0, evaluations, exchangeable=True)
