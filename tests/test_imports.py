@@ -4,8 +4,8 @@
     → diagnostics → training → learning → amortised → interop, plotting → report
     → bench → experiments → cli
 
-`involutive/__init__.py` names what is public and `_wiring.py` says where views of results are made;
-both see everything, and nothing imports them.
+`involutive/_public.py` names what is public, `__init__.py` hands it on, and `_wiring.py` says where
+views of results are made; they see everything, and nothing imports them.
 """
 
 import ast
@@ -33,7 +33,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("cli",),
 )
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
-ROOTS = {"__init__", "_wiring"}
+ROOTS = {"__init__", "_public", "_wiring"}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -1,0 +1,130 @@
+"""The public names, in the order data meets them; `involutive` hands them on when one is used."""
+
+from involutive import interop, targets
+from involutive._version import __version__
+from involutive.auxiliary import GaussianMixture, standard_normal
+from involutive.bijections.cascades import additive_cascade
+from involutive.bijections.couplings import AdditiveCoupling
+from involutive.core.errors import InputError
+from involutive.diagnostics.assess import assess
+from involutive.diagnostics.compare import Comparison, compare
+from involutive.diagnostics.evidence import evidence
+from involutive.diagnostics.measured import Evidence
+from involutive.diagnostics.modes import Mode, Modes
+from involutive.involutions.architectures import paper_network, swap_network
+from involutive.involutions.blocks import (
+    AbstractInvolution,
+    Conjugate,
+    FunctionBlock,
+    PermutationBlock,
+    Sandwich,
+)
+from involutive.involutions.lattice import Lattice, lattice
+from involutive.involutions.matrix import MatrixBlock
+from involutive.kernel.adaptation import Adaptation, adapt_ladder, tempered
+from involutive.kernel.classical import a_nice_mc, hmc, random_walk
+from involutive.kernel.composite import Cycle, Mixture
+from involutive.kernel.kernel import AbstractKernel, Info, Kernel, State
+from involutive.kernel.ladder import Ladder
+from involutive.kernel.replicas import Tempered
+from involutive.learning.budget import Budget
+from involutive.learning.fit.recipe import Recipe
+from involutive.learning.learn import learn
+from involutive.learning.outcome import Learned, Outcome
+from involutive.sampling.checkpoint import merge
+from involutive.sampling.draws import Draws
+from involutive.sampling.sample import sample
+from involutive.sampling.stopping import Until
+from involutive.storage.codec import register
+from involutive.storage.save_load import load, save
+from involutive.targets.declare import angle, interval, ordered, positive, real, simplex
+from involutive.targets.parameters import Parameters
+from involutive.targets.priors import (
+    Beta,
+    Cauchy,
+    Dirichlet,
+    Exponential,
+    Gamma,
+    HalfCauchy,
+    HalfNormal,
+    LogNormal,
+    Normal,
+    StudentT,
+    Uniform,
+    VonMises,
+)
+from involutive.targets.target import Target
+
+__all__ = [
+    "AbstractInvolution",
+    "AbstractKernel",
+    "Adaptation",
+    "AdditiveCoupling",
+    "Beta",
+    "Budget",
+    "Cauchy",
+    "Comparison",
+    "Conjugate",
+    "Cycle",
+    "Dirichlet",
+    "Draws",
+    "Evidence",
+    "Exponential",
+    "FunctionBlock",
+    "Gamma",
+    "GaussianMixture",
+    "HalfCauchy",
+    "HalfNormal",
+    "Info",
+    "InputError",
+    "Kernel",
+    "Ladder",
+    "Lattice",
+    "Learned",
+    "LogNormal",
+    "MatrixBlock",
+    "Mixture",
+    "Mode",
+    "Modes",
+    "Normal",
+    "Outcome",
+    "Parameters",
+    "PermutationBlock",
+    "Recipe",
+    "Sandwich",
+    "State",
+    "StudentT",
+    "Target",
+    "Tempered",
+    "Uniform",
+    "Until",
+    "VonMises",
+    "__version__",
+    "a_nice_mc",
+    "adapt_ladder",
+    "additive_cascade",
+    "angle",
+    "assess",
+    "compare",
+    "evidence",
+    "hmc",
+    "interop",
+    "interval",
+    "lattice",
+    "learn",
+    "load",
+    "merge",
+    "ordered",
+    "paper_network",
+    "positive",
+    "random_walk",
+    "real",
+    "register",
+    "sample",
+    "save",
+    "simplex",
+    "standard_normal",
+    "swap_network",
+    "targets",
+    "tempered",
+]
