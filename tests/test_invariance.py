@@ -212,6 +212,18 @@ def paper(**settings: Any) -> Kernel:
     return Kernel(lopsided(), network, inv.standard_normal(4), **settings)
 
 
+def orbit() -> AbstractKernel:
+    """A random element of a group that the target does not have, of exchange and one flip."""
+    group = inv.Symmetries(2, labels=[[[0], [1]]], flips=[[True, False]])
+    return inv.SymmetryMove(lopsided(), group)
+
+
+def one_order(kernel, key, state):
+    """Flips always before the exchange: the inverse of an element has another chance."""
+    noise = kernel.draw(key)
+    return kernel.move(noise._replace(flips_first=jnp.array(True)), state)
+
+
 RIGHT: dict[str, Callable[[], Case]] = {
     "random walk": lambda: Case(walk()),
     "hmc": lambda: Case(inv.hmc(lopsided(), 0.7, 3, scale=jnp.array([1.2, 0.8]))),
@@ -239,6 +251,7 @@ RIGHT: dict[str, Callable[[], Case]] = {
     "mixture of kernels": lambda: Case(inv.Mixture([walk(), stretched()], [0.4, 0.6])),
     "cycle of kernels": lambda: Case(inv.Cycle([stretched(), walk()])),
     "NaN beyond a line": truncated,
+    "symmetries that do not hold": lambda: Case(orbit()),
 }
 
 
@@ -411,6 +424,7 @@ BUGS: dict[str, Callable[[], Case]] = {
     "way back forgotten": lambda: Case(Kernel(lopsided(), Forward(additive(4)(jr.key(2))), near())),
     "direction not flipped": lambda: Case(Kernel(lopsided(), Unflipped(), StandardNormal((2,)))),
     "period two": lambda: Case(Kernel(inv.targets.gaussian(2), Mirror(), StandardNormal((2,)))),
+    "inverse of a symmetry less likely": lambda: Case(orbit(), one_order),
     "never moves": lambda: Case(walk(), ratio_bug(lambda k, s, v, p, *_: jnp.full((), -jnp.inf))),
 }
 

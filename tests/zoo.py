@@ -114,6 +114,9 @@ def leapfrog(tilt: float) -> Make:
 
 INVOLUTIONS: Mapping[str, Make] = {
     "permutation": lambda key: inv.PermutationBlock([3, 1, 5, 0, 4, 2]),  # across the halves
+    "signed-permutation": lambda key: inv.SignedPermutation(
+        [3, 1, 5, 0, 4, 2], [-1, -1, 1, -1, 1, 1]
+    ),
     "permutation-odd": lambda key: inv.PermutationBlock.random(key, 7),
     "swap": lambda key: inv.PermutationBlock.swap(SIZE),
     "matrix": lambda key: inv.MatrixBlock.random(key, SIZE),

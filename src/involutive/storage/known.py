@@ -29,10 +29,12 @@ from involutive.involutions.blocks import (
 from involutive.involutions.classical import Directed, Leapfrog, RandomWalk
 from involutive.involutions.lattice import Lattice, LatticeMatrix
 from involutive.involutions.matrix import MatrixBlock
+from involutive.involutions.symmetries import SignedPermutation, Symmetries
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import Kernel
 from involutive.kernel.ladder import Ladder
 from involutive.kernel.replicas import Tempered
+from involutive.kernel.symmetry_move import Symmetrised, SymmetryMove
 from involutive.storage.codec import InnerFunction, register
 
 
@@ -148,6 +150,10 @@ def _register_known() -> None:
         (Joined, lambda f: Joined(f.first, f.second, f.share)),
         (Tempered, lambda k: Tempered(k.target, k.reference, k.betas, k.steps, k.scales)),
         (Ladder, None),
+        (SignedPermutation, lambda f: SignedPermutation(f.sigma, f.signs)),
+        (Symmetries, lambda f: Symmetries(f.dim, f.labels, f.flips)),
+        (SymmetryMove, lambda k: SymmetryMove(k.target, k.symmetries, k.initial)),
+        (Symmetrised, None),
     ]
     for cls, rule in own:
         register(cls, check=rule)
