@@ -21,12 +21,15 @@ from involutive.involutions.blocks import (
 )
 from involutive.involutions.lattice import Lattice, lattice
 from involutive.involutions.matrix import MatrixBlock
+from involutive.involutions.symmetries import SignedPermutation, Symmetries
+from involutive.involutions.symmetry_search import symmetries
 from involutive.kernel.adaptation import Adaptation, adapt_ladder, tempered
 from involutive.kernel.classical import a_nice_mc, hmc, random_walk
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import AbstractKernel, Info, Kernel, State
 from involutive.kernel.ladder import Ladder
 from involutive.kernel.replicas import Tempered
+from involutive.kernel.symmetry_move import Symmetrised, SymmetryMove
 from involutive.learning.budget import Budget
 from involutive.learning.fit.recipe import Recipe
 from involutive.learning.learn import learn
@@ -92,8 +95,12 @@ __all__ = [
     "PermutationBlock",
     "Recipe",
     "Sandwich",
+    "SignedPermutation",
     "State",
     "StudentT",
+    "Symmetries",
+    "Symmetrised",
+    "SymmetryMove",
     "Target",
     "Tempered",
     "Uniform",
@@ -125,6 +132,7 @@ __all__ = [
     "simplex",
     "standard_normal",
     "swap_network",
+    "symmetries",
     "targets",
     "tempered",
 ]
