@@ -35,6 +35,8 @@ class Rows:
     def __init__(self, function: Callable, dim: int, block: int = BLOCK):
         self.dim, self.block, self.evaluations = dim, block, 0
         self.dtype = jnp.result_type(float)
+        # a density of the host (a NumPy function, perhaps on a pool) is called for given rows alone
+        self._on_host = getattr(function, "rows", None)
         program = program_of(function, dim)
         compiled = _WELL if much_work(program) else _QUICKLY
         self._values, self._slopes, self._curvatures = (c.with_first(function) for c in compiled)
@@ -44,6 +46,8 @@ class Rows:
     def values(self, points: np.ndarray) -> np.ndarray:
         """The function at every row."""
         self.evaluations += len(points)
+        if self._on_host is not None:
+            return self._on_host(points)
         block = WIDE if self.block == BLOCK and len(points) >= WIDE else self.block
         return self._each(self._values, points, block)[0]
 

@@ -56,6 +56,14 @@ def factorises_many(program: Jaxpr) -> bool:
     return any(map(_of_many, program.eqns))
 
 
+def calls_out(program: Jaxpr) -> bool:
+    """Whether a program, or one that it carries, calls back into Python."""
+    return any(
+        "callback" in equation.primitive.name or any(map(calls_out, inside(equation.params)))
+        for equation in program.eqns
+    )
+
+
 def _of_many(equation: Any) -> bool:
     axes = FACTORISE.get(equation.primitive.name)
     if axes is not None and len(equation.invars[0].aval.shape) > axes:

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Key
 from involutive._xla.compilation import SHORTER, SHORTEST, Jitted, WithFirst, jit_once, on_device
 from involutive._xla.cost import much_work
 from involutive._xla.generator import unrolled
-from involutive._xla.program import factorises_many, program_of
+from involutive._xla.program import calls_out, factorises_many, program_of
 from involutive.auxiliary import GaussianMixture, for_many
 from involutive.core.errors import InputError, check
 from involutive.core.keys import split
@@ -139,6 +139,11 @@ def width_for(num_chains: int) -> int:
     return WIDE if num_chains >= MANY else BLOCK
 
 
+def width_on_host(num_chains: int) -> int:
+    """The width of blocks for a density of the host: few blocks, and no chain evaluated twice."""
+    return -(-num_chains // -(-num_chains // WIDE))
+
+
 class Chains:
     """Chains of one kernel, by global chain id, advanced in step.
 
@@ -175,7 +180,9 @@ class Chains:
         self._programs: dict[tuple[Any, int], WithFirst] = {}
         # what `one_by_one` cannot take apart: a density that itself factorises many matrices
         program = program_of(kernel.target.log_density, kernel.target.dim)
-        self._alone, self._advance = factorises_many(program), _advancer(mover, program)
+        # a callback holds a thread of XLA's while it waits for Python; two can wait for each other
+        self._alone = factorises_many(program) or calls_out(program)
+        self._advance = _advancer(mover, program)
         self.blocks: list[State] = []
         self.step = 0
 

@@ -26,7 +26,7 @@ from involutive.sampling.interrupt import TERMINATED, Interrupt
 from involutive.sampling.mixing import Mixing
 from involutive.sampling.progress import Progress
 from involutive.sampling.recorder import Recorder
-from involutive.sampling.runner import Chains, check_positions
+from involutive.sampling.runner import Chains, check_positions, width_on_host
 from involutive.sampling.stopping import Until, Watch
 from involutive.storage.format import PathLike
 from involutive.targets.validation import check_density
@@ -91,6 +91,8 @@ def sample(
     check_count("thin", thin)
     if block is None and resume and checkpoint is not None:
         block = saved_block(checkpoint)
+    if block is None and kernel.target.black_box is not None:
+        block = width_on_host(num_chains)
     share = share_of(mesh, num_chains, None if block is None else check_count("block", block))
     watch = _watch(until, kernel, share)
     num_samples = num_samples if until is None else until.max_samples

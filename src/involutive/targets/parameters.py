@@ -195,3 +195,21 @@ class Initial(AbstractDistribution):
 
     def _sample(self, key: Key[Array, ""], condition: Array | None = None) -> Array:
         return self.parameters.draw(key)
+
+
+def as_parameters(given: Any) -> Any:
+    """A mapping of names, or nautilus's `Prior`, as `Parameters`; anything else as it is."""
+    if isinstance(given, Mapping):
+        return Parameters(given)
+    names, laws = getattr(given, "keys", None), getattr(given, "dists", None)
+    if isinstance(names, list) and isinstance(laws, list):
+        linked = [name for name, law in zip(names, laws, strict=True) if isinstance(law, str)]
+        check(
+            not linked,
+            f"parameters of a prior must have distributions of their own, but {linked} are linked "
+            "to others; use the other's name in the likelihood",
+        )
+        fixed = [n for n, law in zip(names, laws, strict=True) if isinstance(law, int | float)]
+        check(not fixed, f"fixed parameters must be written into the likelihood, got {fixed}")
+        return Parameters(dict(zip(names, laws, strict=True)))
+    return given

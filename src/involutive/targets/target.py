@@ -10,14 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Int, Key
 
 from involutive._xla.lapack import one_by_one
 from involutive.core.errors import check, check_count
+from involutive.targets.black_box import BlackBox, OnHost, black_box
 from involutive.targets.by_name import Arguments, OnParameters, arguments_of, call
-from involutive.targets.parameters import Parameters
+from involutive.targets.parameters import Parameters, as_parameters
 from involutive.targets.positions import Form
+from involutive.targets.prior_transform import cube
 from involutive.targets.validation import check_constrain, check_program
 
 Vector = Float[Array, " dim"]
@@ -50,13 +55,21 @@ class Target(eqx.Module):
             results are reported.
         dims, coords: ArviZ's names for the axes of the constrained variables.
         extent: a length that covers the bulk, for pictures.
+        periods: the ends of the circle of every constrained variable that is an angle.
         arguments: how declared values are passed: "names", "dict" or "vector"; by default by name
             if the density's arguments are the parameters, and as one dict if it has one argument.
+        backend: "jax", or "numpy" for any Python function: it gets NumPy values, is never traced,
+            and needs no gradient.
+        vectorized: whether a NumPy function takes rows of points and returns one number per row.
+        value_and_grad: a NumPy function of one point that returns the value and its gradient.
+        executor: a pool to spread the calls of a NumPy function over: of `concurrent.futures`,
+            `multiprocessing`, Dask, `mpi4py.futures`, or anything with `map`.
 
     Attributes:
         parameters: the declared parameters, or None.
         initial: X, the distribution to start from, of the flat vector; None where the target knows
             none. With priors it is the prior.
+        black_box: the NumPy function, its calls, seconds and failures; None for JAX densities.
 
     Raises:
         InputError: if the density does not fit its dimension or its parameters.
@@ -80,11 +93,12 @@ class Target(eqx.Module):
     labels: "Labels" = eqx.field(static=True)
     parameters: Parameters | None = eqx.field(static=True)
     initial: AbstractDistribution | None
+    black_box: BlackBox | None = eqx.field(static=True)
 
     def __init__(
         self,
         log_density: LogDensity,
-        dim: int | Parameters | None = None,
+        dim: int | Parameters | Mapping[str, Any] | Any | None = None,
         *,
         like: Any = None,
         name: str | None = None,
@@ -94,14 +108,33 @@ class Target(eqx.Module):
         dims: Mapping[str, Sequence[str]] | None = None,
         coords: Mapping[str, Any] | None = None,
         extent: float | None = None,
+        periods: Mapping[str, tuple[float, float]] | None = None,
         arguments: Arguments | None = None,
+        backend: str = "jax",
+        vectorized: bool = False,
+        value_and_grad: Callable[..., Any] | None = None,
+        executor: Any = None,
     ):
         check(
             callable(log_density),
             f"log_density must be a function of one vector, got {type(log_density).__name__}",
         )
+        dim = as_parameters(dim)
         self.parameters = dim if isinstance(dim, Parameters) else None
-        self.initial = self.form = None
+        self.initial = self.form = self.black_box = None
+        self.name = name or getattr(log_density, "__name__", "target").strip("<>")
+        check(backend in ("jax", "numpy"), f"backend must be jax or numpy, got {backend!r}")
+        if backend == "numpy":
+            check(like is None, "like must be left out with backend='numpy'; declare parameters")
+            size = 0 if self.parameters is not None else check_count("dim", dim)
+            self.black_box = black_box(
+                log_density, self.parameters, size, value_and_grad=value_and_grad,
+                vectorized=vectorized, executor=executor, arguments=arguments, name=self.name,
+            )  # fmt: skip
+        else:
+            strange = [n for n, v in (("vectorized", vectorized), ("executor", executor),
+                                      ("value_and_grad", value_and_grad)) if v]  # fmt: skip
+            check(not strange, f"{', '.join(strange)} is for backend='numpy', got backend='jax'")
         if self.parameters is not None:
             check(like is None, "like must be left out where parameters are declared, got both")
             self.dim, self.initial = self.parameters.dim, self.parameters.initial()
@@ -124,19 +157,92 @@ class Target(eqx.Module):
             self.dim = form.size
             self.log_density = _OnPytree(log_density, form)
             self.constrain = _OnPytree(constrain, form) if constrain else form.named
-        self.name = name or getattr(log_density, "__name__", "target").strip("<>")
+        if self.black_box is not None:
+            self.log_density = OnHost(self.black_box, self.parameters)
         self.sample, self.modes, self.extent = sample, modes, extent
-        self.labels = _labels(self.parameters, dims, coords)
+        self.labels = _labels(self.parameters, dims, coords, periods)
         check_program(self.log_density, self.dim, self.coordinate)
         if constrain is not None:
             check_constrain(self.constrain, self.dim)
         self.log_density = one_by_one(self.log_density, self.dim)
+
+    @classmethod
+    def from_prior_transform(
+        cls,
+        log_likelihood: Callable[..., Any],
+        prior_transform: Callable[..., Any],
+        dim: int,
+        names: Sequence[str] | None = None,
+        *,
+        backend: str = "numpy",
+        periodic: Sequence[int] | None = None,
+        reflective: Sequence[int] | None = None,
+        vectorized: bool = False,
+        executor: Any = None,
+        name: str | None = None,
+    ) -> "Target":
+        """Take code for dynesty, UltraNest or nautilus as it is.
+
+        With `u = Φ(z)`, the density of z is `likelihood(prior_transform(u)) N(z; 0, I)`; X is
+        N(0, I), and results are the values that `prior_transform` returns.
+
+        Args:
+            log_likelihood: of the parameters, one vector.
+            prior_transform: from a point of the unit cube to the parameters.
+            dim: how many coordinates the cube has.
+            names: of the parameters that `prior_transform` returns; `theta_0`, … by default.
+            backend: "numpy", or "jax" for functions of JAX operations.
+            periodic: coordinates whose ends are one place, as dynesty has them.
+            reflective: accepted as dynesty has them; they need no treatment here.
+            vectorized: whether both functions take rows.
+            executor: a pool for the calls of the likelihood, as `Target` takes it.
+            name: shown in reports.
+
+        Returns:
+            The target.
+
+        Raises:
+            InputError: if the functions, names or indices do not fit.
+
+        Example:
+            >>> import involutive as inv
+            >>> def log_likelihood(theta): return -0.5 * float(theta @ theta)
+            >>> def prior_transform(u): return 10 * u - 5
+            >>> target = inv.Target.from_prior_transform(log_likelihood, prior_transform, 2)
+            >>> target.dim, target.has_gradient
+            (2, False)
+        """
+        made = cube(
+            log_likelihood, prior_transform, dim, names=names, backend=backend, periodic=periodic,
+            reflective=reflective, vectorized=vectorized,
+        )  # fmt: skip
+        pool = {"vectorized": vectorized, "executor": executor} if backend == "numpy" else {}
+        return cls(
+            made.log_density, made.parameters, constrain=made.constrain, periods=made.periods,
+            arguments="vector", backend=backend,
+            name=name or getattr(log_likelihood, "__name__", "target").strip("<>"), **pool,
+        )  # fmt: skip
 
     @property
     def prior(self) -> AbstractDistribution | None:
         """X where it is the prior: every declared parameter has one; else None."""
         have = self.parameters is not None and self.parameters.have_priors
         return self.initial if have else None
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether the density can be differentiated: not a NumPy function without its gradient."""
+        return self.black_box is None or self.black_box.has_gradient
+
+    def evaluate_rows(self, points: np.ndarray) -> np.ndarray:
+        """Return the log density at every row of `(n, dim)`, on the host.
+
+        A NumPy function is called for these rows alone, through its executor if it has one.
+        """
+        if isinstance(self.log_density, OnHost):
+            return self.log_density.rows(points)
+        points = np.asarray(points, jnp.result_type(float))
+        return np.asarray(_over_rows(self.log_density, points))
 
     def flatten(self, position: Any) -> Vector:
         """Return a position, flat, shaped as `like`, or declared values by name, as one vector."""
@@ -157,6 +263,11 @@ class Target(eqx.Module):
     def coordinate(self, i: int) -> str:
         """The name of a flat coordinate: `x[2]`, or the name it has in `like`."""
         return f"x[{i}]" if self.form is None else self.form.coordinate(i)
+
+
+@eqx.filter_jit
+def _over_rows(function: Callable[[Vector], Any], points: Any) -> Any:
+    return jax.vmap(function)(points)
 
 
 class _OnPytree(eqx.Module):
@@ -203,12 +314,14 @@ def _labels(
     parameters: Parameters | None,
     dims: Mapping[str, Sequence[str]] | None,
     coords: Mapping[str, Any] | None,
+    periods: Mapping[str, tuple[float, float]] | None,
 ) -> Labels:
     if parameters is not None:
         named = {**parameters.dims, **(dims or {})}
         places = {**parameters.coords, **(coords or {})}
-        return Labels(named, places, parameters.periods, declared=True)
-    return Labels(dims, coords) if dims or coords else UNNAMED
+        circles = parameters.periods if periods is None else periods
+        return Labels(named, places, circles, declared=True)
+    return Labels(dims, coords, periods) if dims or coords or periods else UNNAMED
 
 
 UNNAMED = Labels(None, None)  # one, so that targets which differ in arrays only compile once

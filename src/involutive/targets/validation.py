@@ -12,12 +12,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 
 from involutive._xla.program import same_program_twice
 from involutive._xla.reading import PERHAPS, UNREAD, Reading, reading_of
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
+from involutive.targets.black_box import OnHost
 
 POINTS = 6
 FAR = 1e6  # along a coordinate; a density that has not fallen here is taken for improper. A guess
@@ -140,7 +142,14 @@ def check_density(target: Density) -> None:
     A density that draws random numbers, or that keeps a traced value from one call for the next,
     is no function of the position, and no acceptance ratio made of it is right. Nor is one of use
     that stays the same along a coordinate, which is looked for where the program alone cannot tell.
+    A NumPy density is called twice at draws of X, where it has one: inside its support.
     """
+    if isinstance(target.log_density, OnHost):
+        law = getattr(target, "initial", None)
+        target.log_density.check(
+            fixed_points(target.dim) if law is None else law.sample(jr.key(0), (POINTS,))
+        )
+        return
     try:
         same = same_program_twice(target.log_density, target.dim)
         values = (0.0, 0.0) if same else _twice(target)
