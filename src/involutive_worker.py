@@ -130,7 +130,7 @@ class Density:
         values, at = {}, 0
         for name, shape in self.shapes.items():
             size = int(np.prod(shape))
-            part = x[..., at : at + size].reshape(*x.shape[:-1], *shape)
+            part = x[..., at : at + size].reshape((*x.shape[:-1], *shape))
             values[name] = part if part.ndim else part[()]
             at += size
         return function(**values) if self.how == "names" else function(values)

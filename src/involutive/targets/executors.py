@@ -25,7 +25,7 @@ import numpy as np
 
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
-from involutive_worker import Batch, Density, Failure, keep, work
+from involutive_worker import Batch, Density, Failure, keep, work, work_mapped
 
 BATCH = 0.1  # seconds that a batch should take: much more than it takes to send one; a guess
 VECTOR = (
@@ -152,10 +152,8 @@ class _Run:
         while tasks:
             send = [(self.pool.payload() if t.with_function else None, self.points[t.places])
                     for t in tasks]  # fmt: skip
-            found = list(
-                self.pool.executor.map(partial(_mapped, self.pool.token, self.slopes), send)
-            )
-            pairs = list(zip(tasks, found, strict=True))
+            run = partial(work_mapped, self.pool.token, self.slopes)
+            pairs = list(zip(tasks, self.pool.executor.map(run, send), strict=True))
             for task, batch in pairs:
                 if batch is not None:
                     self._store(task, batch)
@@ -250,7 +248,7 @@ def pickled(density: Density) -> bytes:
         try:
             return dumps(density)
         except Exception as error:
-            problem = error
+            problem = problem or error
     raise InputError(
         "a density must be picklable to be sent to worker processes, but pickling raised "
         f"{type(problem).__name__}: {first_line(problem or ValueError())}; define it at the top of "
