@@ -224,7 +224,20 @@ def one_order(kernel, key, state):
     return kernel.move(noise._replace(flips_first=jnp.array(True)), state)
 
 
+def conditional() -> Kernel:
+    """Metropolis-Hastings whose proposal has its mean and its scale from the state."""
+    law = inv.ConditionalNormal(lambda x: 0.5 * x + 0.3, lambda x: 0.5 * jnp.tanh(x) - 0.1, 2)
+    return inv.metropolis_hastings(lopsided(), law)
+
+
+def persistent() -> inv.Persistent:
+    """HMC of one leap with a momentum that is refreshed in part."""
+    return inv.Persistent(inv.hmc(lopsided(), 0.9, 1), memory=0.8)
+
+
 RIGHT: dict[str, Callable[[], Case]] = {
+    "proposal that depends on the state": lambda: Case(conditional()),
+    "persistent momentum": lambda: Case(persistent()),
     "random walk": lambda: Case(walk()),
     "hmc": lambda: Case(inv.hmc(lopsided(), 0.7, 3, scale=jnp.array([1.2, 0.8]))),
     "a-nice-mc": lambda: Case(
@@ -281,7 +294,7 @@ def ratio_bug(change: Callable[..., Array]) -> Step:
 
     def step(kernel: Kernel, key: Key[Array, ""], state: State) -> tuple[State, Any]:
         key_auxiliary, key_accept, key_other = jr.split(key, 3)
-        v = kernel.auxiliary.sample(key_auxiliary)
+        v = kernel.draw_auxiliary(key_auxiliary, state.position)
         proposal = kernel.propose(state, v)
         _, log_det = kernel.involution(jnp.concatenate([state.position, v]))
         wrong = change(kernel, state, v, proposal, log_det, key_other)
@@ -299,6 +312,30 @@ def stale(kernel, state, v, p, log_det, key):
 def without_auxiliary(kernel, state, v, p, log_det, key):
     law = kernel.auxiliary
     return p.log_ratio - law.log_prob(p.auxiliary) + law.log_prob(v)
+
+
+def stale_condition(kernel, state, v, p, log_det, key):
+    """The way back is drawn at the state that was left: Y(π'|φ) for Y(π'|φ')."""
+    law = kernel.auxiliary
+    right = law.log_prob(p.auxiliary, condition=p.state.position)
+    return p.log_ratio - right + law.log_prob(p.auxiliary, condition=state.position)
+
+
+def condition_ahead(kernel, state, v, p, log_det, key):
+    """The way there is taken as drawn at the proposal: Y(π|φ') for Y(π|φ)."""
+    law = kernel.auxiliary
+    right = law.log_prob(v, condition=state.position)
+    return p.log_ratio + right - law.log_prob(v, condition=p.state.position)
+
+
+def momentum_of_the_rejected(kernel, key, state):
+    """A rejected move keeps the momentum it would have had, where φ stays."""
+    noise = kernel.draw(key)
+    new, info = kernel.move(noise, state)
+    share = jnp.where(state.carried.begun, kernel.memory, 0.0)
+    v = share * state.carried.value + jnp.sqrt(1 - share**2) * noise[0]
+    proposed = kernel.kernel.propose(state, v).auxiliary
+    return new._replace(carried=new.carried._replace(value=-proposed)), info
 
 
 def stale_density(kernel, key, state):
@@ -384,6 +421,9 @@ class Mirror(inv.AbstractInvolution):
 
 
 BUGS: dict[str, Callable[[], Case]] = {
+    "stale condition": lambda: Case(conditional(), ratio_bug(stale_condition)),
+    "condition ahead of its time": lambda: Case(conditional(), ratio_bug(condition_ahead)),
+    "momentum of a rejected move": lambda: Case(persistent(), momentum_of_the_rejected),
     "stale auxiliary density": lambda: Case(independent(), ratio_bug(stale)),
     "log-det dropped": lambda: Case(
         stretched(), ratio_bug(lambda k, s, v, p, log_det, key: p.log_ratio - log_det)

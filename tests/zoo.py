@@ -119,6 +119,10 @@ INVOLUTIONS: Mapping[str, Make] = {
     ),
     "permutation-odd": lambda key: inv.PermutationBlock.random(key, 7),
     "swap": lambda key: inv.PermutationBlock.swap(SIZE),
+    "sign-flip": lambda key: inv.SignFlipBlock([1, -1, -1, 1, -1, 1]),
+    "sign-flip-conjugate": lambda key: inv.Conjugate(
+        additive(SIZE)(key), inv.SignFlipBlock.momentum(SIZE // 2, SIZE // 2)
+    ),
     "matrix": lambda key: inv.MatrixBlock.random(key, SIZE),
     "matrix-by-hand": lambda key: inv.MatrixBlock(
         jr.normal(key, (SIZE,)), jnp.eye(SIZE)[0] - 0.3 * jnp.eye(SIZE)[2]
@@ -159,6 +163,7 @@ INVOLUTIONS: Mapping[str, Make] = {
 
 LATTICE: Mapping[str, Make] = {
     "permutation": INVOLUTIONS["permutation"],
+    "sign-flip": INVOLUTIONS["sign-flip-conjugate"],
     "matrix": INVOLUTIONS["matrix"],
     "matrix-steep": INVOLUTIONS["matrix-steep"],
     "function": INVOLUTIONS["function-additive"],

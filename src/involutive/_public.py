@@ -2,7 +2,7 @@
 
 from involutive import interop, targets
 from involutive._version import __version__
-from involutive.auxiliary import GaussianMixture, standard_normal
+from involutive.auxiliary import ConditionalNormal, GaussianMixture, standard_normal
 from involutive.bijections.cascades import additive_cascade
 from involutive.bijections.couplings import AdditiveCoupling
 from involutive.core.errors import InputError
@@ -18,16 +18,18 @@ from involutive.involutions.blocks import (
     FunctionBlock,
     PermutationBlock,
     Sandwich,
+    SignFlipBlock,
 )
 from involutive.involutions.lattice import Lattice, lattice
 from involutive.involutions.matrix import MatrixBlock
 from involutive.involutions.symmetries import SignedPermutation, Symmetries
 from involutive.involutions.symmetry_search import symmetries
 from involutive.kernel.adaptation import Adaptation, adapt_ladder, tempered
-from involutive.kernel.classical import a_nice_mc, hmc, random_walk
+from involutive.kernel.classical import a_nice_mc, hmc, metropolis_hastings, random_walk
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import AbstractKernel, Info, Kernel, State
 from involutive.kernel.ladder import Ladder
+from involutive.kernel.persistent import Persistent
 from involutive.kernel.replicas import Tempered
 from involutive.kernel.symmetry_move import Symmetrised, SymmetryMove
 from involutive.learning.budget import Budget
@@ -67,6 +69,7 @@ __all__ = [
     "Budget",
     "Cauchy",
     "Comparison",
+    "ConditionalNormal",
     "Conjugate",
     "Cycle",
     "Dirichlet",
@@ -93,8 +96,10 @@ __all__ = [
     "Outcome",
     "Parameters",
     "PermutationBlock",
+    "Persistent",
     "Recipe",
     "Sandwich",
+    "SignFlipBlock",
     "SignedPermutation",
     "State",
     "StudentT",
@@ -121,6 +126,7 @@ __all__ = [
     "learn",
     "load",
     "merge",
+    "metropolis_hastings",
     "ordered",
     "paper_network",
     "positive",

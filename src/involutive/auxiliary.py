@@ -3,6 +3,7 @@
 FlowJAX's `AbstractDistribution` is the interface: `sample(key)` and `log_prob(v)` of one vector.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -160,6 +161,52 @@ class GaussianMixture(AbstractDistribution):
             self,
             tuple(on_device(part[alive]) for part in parts),
         )
+
+
+class ConditionalNormal(AbstractDistribution):
+    """`N(m(φ), diag(s(φ))²)`: a normal distribution of π whose mean and scale follow the state.
+
+    As Y(π|φ) beside a swap of state and auxiliary this is Metropolis-Hastings with the proposal
+    `φ' ~ N(m(φ), diag(s(φ))²)`: with `m(φ) = φ + ½ s² ∇log p(φ)` the Langevin algorithm, with a
+    scale that follows the curvature a Riemannian walk, with networks a learned proposal.
+
+    Args:
+        mean: m, a function of one state vector.
+        log_scale: log s, a function of one state vector.
+        state_dim: coordinates of φ.
+        dim: coordinates of π; `state_dim` if None.
+
+    Example:
+        >>> import jax.numpy as jnp, involutive as inv
+        >>> law = inv.ConditionalNormal(lambda x: 0.5 * x, lambda x: jnp.zeros(2), 2)
+        >>> law.log_prob(jnp.zeros(2), condition=jnp.ones(2)).shape
+        ()
+    """
+
+    mean: Callable[[Array], Array]
+    log_scale: Callable[[Array], Array]
+    shape: tuple[int, ...] = eqx.field(static=True)
+    cond_shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        mean: Callable[[Array], Array],
+        log_scale: Callable[[Array], Array],
+        state_dim: int,
+        dim: int | None = None,
+    ):
+        self.mean, self.log_scale = mean, log_scale
+        self.cond_shape = (check_count("state_dim", state_dim),)
+        self.shape = (state_dim if dim is None else check_count("dim", dim),)
+
+    def _log_prob(self, x: Any, condition: Any = None) -> Float[Array, ""]:
+        level = self.log_scale(condition)
+        white = (x - self.mean(condition)) * jnp.exp(-level)
+        return -0.5 * jnp.sum(white**2) - jnp.sum(level) - 0.5 * x.size * np.log(2 * np.pi)
+
+    def _sample(self, key: Any, condition: Any = None) -> Float[Array, " dim"]:
+        noise = jr.normal(key, self.shape)
+        return self.mean(condition) + jnp.exp(self.log_scale(condition)) * noise
 
 
 def _inverses(factors: Float[Array, "k dim dim"]) -> Float[Array, "k dim dim"]:

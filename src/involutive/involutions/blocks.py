@@ -3,11 +3,12 @@
     FunctionBlock     I_F(z) = g⁻¹(z₂) ⌢ g(z₁)        g any bijection of one half
     PermutationBlock  I_P(z) = σ z                     σ∘σ = id
     MatrixBlock       I_M = Id - 2 v⊗w / (v·w)         in matrix.py
+    SignFlipBlock     I_S(z) = s ⊙ z                   s_i = ±1
     Sandwich          outer ∘ inner ∘ outer
     Conjugate         g⁻¹ ∘ inner ∘ g
 
-These five, nested at will, are the deep involutive networks of the paper. Each maps one flat
-vector z = φ ⌢ π and returns `f(z)` with `log|det Df(z)|`.
+These, nested at will, are the deep involutive networks of the paper, and sign flips beside them.
+Each maps one flat vector z = φ ⌢ π and returns `f(z)` with `log|det Df(z)|`.
 """
 
 import abc
@@ -16,7 +17,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from flowjax.bijections import AbstractBijection
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from involutive.bijections.cascades import constant_log_det
 from involutive.core.errors import InputError, check, check_count
@@ -133,6 +134,52 @@ class PermutationBlock(AbstractInvolution):
 
     def __call__(self, z: Vector) -> tuple[Vector, Scalar]:
         return z[self.sigma], jnp.zeros((), z.dtype)
+
+
+class SignFlipBlock(AbstractInvolution):
+    """`z ↦ s ⊙ z` with every `s_i` 1 or -1: flips the sign of some coordinates.
+
+    HMC's flip of the momentum is one; conjugated by a bijection g (`Conjugate`) it is the
+    involution of the Ai-sampler.
+
+    Args:
+        signs: 1 or -1 for every coordinate.
+
+    Raises:
+        InputError: if a sign is neither.
+
+    Example:
+        >>> import jax.numpy as jnp, involutive as inv
+        >>> inv.SignFlipBlock([1, -1])(jnp.array([2.0, 3.0]))[0].tolist()
+        [2.0, -3.0]
+    """
+
+    negative: Bool[Array, " size"]
+
+    def __init__(self, signs: object):
+        values = np.asarray(signs)
+        check(
+            values.ndim == 1 and values.size > 0 and bool((np.abs(values) == 1).all()),
+            f"signs must be a list of 1 and -1, got {values.tolist()}",
+        )
+        self.negative = jnp.asarray(values < 0)
+
+    @staticmethod
+    def momentum(state_dim: int, aux_dim: int) -> "SignFlipBlock":
+        """Flip the auxiliary coordinates and leave the state's."""
+        first, second = check_count("state_dim", state_dim), check_count("aux_dim", aux_dim)
+        return SignFlipBlock(np.concatenate([np.ones(first), -np.ones(second)]))
+
+    @property
+    def size(self) -> int:
+        return self.negative.shape[0]
+
+    @property
+    def volume_preserving(self) -> bool:
+        return True
+
+    def __call__(self, z: Vector) -> tuple[Vector, Scalar]:
+        return jnp.where(self.negative, -z, z), jnp.zeros((), z.dtype)
 
 
 class Sandwich(AbstractInvolution):

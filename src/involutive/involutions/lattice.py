@@ -29,6 +29,7 @@ from involutive.involutions.blocks import (
     PermutationBlock,
     Sandwich,
     Scalar,
+    SignFlipBlock,
     Vector,
 )
 from involutive.involutions.matrix import MatrixBlock
@@ -94,8 +95,8 @@ def lattice(f: AbstractInvolution, bits: int = 12) -> Lattice:
     float64. Gradients flow through the rounding as through the identity.
 
     Raises:
-        InputError: if f contains anything but permutation blocks, matrix blocks, and function
-            blocks or conjugations by additive couplings and permutations.
+        InputError: if f contains anything but permutation, sign-flip and matrix blocks, and
+            function blocks or conjugations by additive couplings and permutations.
     """
     check(isinstance(f, AbstractInvolution), f"f must be an involution, got {type(f).__name__}")
     grid = 2.0 ** -check_count("bits", bits)
@@ -104,7 +105,7 @@ def lattice(f: AbstractInvolution, bits: int = 12) -> Lattice:
 
 def _involution(f: AbstractInvolution, grid: float) -> AbstractInvolution:
     match f:
-        case PermutationBlock():
+        case PermutationBlock() | SignFlipBlock():
             return f
         case MatrixBlock():
             return LatticeMatrix(f, grid)

@@ -3,6 +3,7 @@
 random walk   (φ, π) ↦ (φ + s π, -π)
 HMC           leapfrog for L steps, then flip the momentum
 A-NICE-MC     a sign bit in π chooses f or its inverse, and is flipped
+any proposal  π ~ q(·|φ) in the place of the new state, and (φ, π) ↦ (π, φ)
 """
 
 from typing import Any
@@ -16,6 +17,7 @@ from jaxtyping import Array, Key
 from involutive.auxiliary import standard_normal
 from involutive.bijections.couplings import AdditiveCoupling, MakeNetwork, mlp
 from involutive.core.errors import check, check_count
+from involutive.involutions.blocks import PermutationBlock
 from involutive.involutions.classical import Directed, Leapfrog, RandomWalk, check_scale
 from involutive.kernel.kernel import Kernel
 from involutive.targets.target import Target
@@ -67,3 +69,33 @@ def a_nice_mc(
         f"network must act on more than the target's {target.dim} coordinates, got {network.shape}",
     )
     return Kernel(target, Directed(network), standard_normal(aux_dim + 1), initial)
+
+
+def metropolis_hastings(
+    target: Target, proposal: AbstractDistribution, initial: AbstractDistribution | None = None
+) -> Kernel:
+    """Metropolis-Hastings with any proposal `φ' ~ q(·|φ)`, as the involution `(φ, π) ↦ (π, φ)`.
+
+    Args:
+        target: the density to leave invariant.
+        proposal: a FlowJAX distribution of the target's dimension; a conditional one is given the
+            state, one without a condition proposes independently of it.
+        initial: the law X that chains start from when no positions are given.
+
+    Returns:
+        A kernel whose ratio is `p(φ') q(φ|φ') / (p(φ) q(φ'|φ))`.
+
+    Raises:
+        InputError: if the proposal is not of the target's dimension.
+
+    Example:
+        >>> import jax.numpy as jnp, involutive as inv
+        >>> target = inv.targets.gaussian(2)
+        >>> q = inv.ConditionalNormal(lambda x: 0.5 * x, lambda x: jnp.zeros(2), 2)
+        >>> draws = inv.sample(inv.metropolis_hastings(target, q), key=0, num_samples=10)
+    """
+    check(
+        proposal.shape == (target.dim,),
+        f"proposal must be a distribution of shape ({target.dim},), got {proposal.shape}",
+    )
+    return Kernel(target, PermutationBlock.swap(2 * target.dim), proposal, initial)

@@ -4,8 +4,10 @@ Draw π ~ Y and set (φ', π') = f(φ, π), where f(f(z)) = z. Accept φ' with p
 
     min(1, p(φ') Y(π') |det Df(φ, π)| / (p(φ) Y(π))).
 
-Exact for every involution f, whatever a network in it has learned. `Kernel.propose` is the one
-place where this ratio is computed, for sampling and for training alike.
+Exact for every involution f, whatever a network in it has learned. The distribution of π may
+depend on the state, π ~ Y(·|φ); the ratio then has Y(π'|φ') above and Y(π|φ) below: the reverse
+move draws its π at φ'. `Kernel.propose` is the one place where this ratio is computed, for sampling
+and for training alike.
 """
 
 import abc
@@ -144,7 +146,8 @@ class Kernel(AbstractKernel):
     Args:
         target: the density to leave invariant.
         involution: f, on `target.dim + auxiliary.shape[0]` coordinates.
-        auxiliary: the law Y of π, any FlowJAX distribution of one vector.
+        auxiliary: the law Y of π, any FlowJAX distribution of one vector, or a conditional one
+            Y(π|φ) whose condition is the state, `cond_shape == (target.dim,)`.
         initial: the law X that chains start from when no positions are given.
         guard: reject a move unless f returns to where it came from within this relative
             tolerance. None trusts f; a lattice involution is always checked for equality of range.
@@ -172,8 +175,9 @@ class Kernel(AbstractKernel):
             found = type(value).__name__
             check(isinstance(value, kind), f"{name} must be a {kind.__name__}, got {found}")
         check(
-            len(auxiliary.shape) == 1 and auxiliary.cond_shape is None,
-            f"auxiliary must be a law of one vector, got shape {auxiliary.shape}",
+            len(auxiliary.shape) == 1 and auxiliary.cond_shape in (None, (target.dim,)),
+            f"auxiliary must be a law of one vector, given nothing or the state of {target.dim} "
+            f"coordinates, got shape {auxiliary.shape} and condition {auxiliary.cond_shape}",
         )
         check(
             involution.size == target.dim + auxiliary.shape[0],
@@ -193,33 +197,64 @@ class Kernel(AbstractKernel):
     ) -> Proposal:
         """Apply f to (φ, π) and return where it leads with the log acceptance ratio.
 
-        `log_auxiliary` is log Y(π) where it is known already.
+        `log_auxiliary` is log Y(π), or log Y(π|φ), where it is known already.
         """
         dim = self.target.dim
         z = jnp.concatenate([state.position, auxiliary])
         moved, log_det = self.involution(z)
         position, returned = moved[:dim], moved[dim:]
         log_density = evaluate(self.target, position)
-        gained = log_gain(self.auxiliary, returned, auxiliary, log_auxiliary)
+        gained = self._log_gain(state.position, auxiliary, position, returned, log_auxiliary)
         log_ratio = log_density - state.log_density + gained + log_det
         finite = jnp.all(jnp.isfinite(moved)) & ~jnp.isnan(log_ratio)
         reversible = self._returns(z, moved) & (log_det > -jnp.inf)
         log_ratio = jnp.where(finite & reversible, log_ratio, -jnp.inf)
         return Proposal(State(position, log_density), returned, log_ratio, reversible)
 
-    def draw(self, key: Key[Array, ""]) -> tuple[Vector, Scalar | None, Scalar]:
-        """Draw a fresh π, with its log density if `log_gain` needs it, and -log u, u uniform."""
+    @property
+    def conditional(self) -> bool:
+        """Whether the distribution of π depends on the state."""
+        return self.auxiliary.cond_shape is not None
+
+    def draw_auxiliary(self, key: Key[Array, ""], position: Vector | None = None) -> Vector:
+        """Draw π ~ Y, or π ~ Y(·|φ) at the position φ; on the lattice if f moves on one."""
+        if self.conditional:
+            auxiliary = self.auxiliary.sample(key, condition=position)
+        else:
+            auxiliary = drawn(self.auxiliary, key)
+        return self.involution.snap(auxiliary) if self.grid is not None else auxiliary  # type: ignore[attr-defined]
+
+    def draw(self, key: Key[Array, ""]) -> tuple[Vector | KeyBits, Scalar | None, Scalar]:
+        """Draw a fresh π, with its log density if `log_gain` needs it, and -log u, u uniform.
+
+        A π whose distribution depends on the state is drawn by `move`: its key stands in its place.
+        """
         key_auxiliary, key_accept = jr.split(key)
-        auxiliary = drawn(self.auxiliary, key_auxiliary)
-        if isinstance(self.involution, Lattice):
-            auxiliary = self.involution.snap(auxiliary)
+        if self.conditional:
+            level = jr.exponential(key_accept, dtype=jnp.result_type(float))
+            return KeyBits(key_auxiliary), None, level
+        auxiliary = self.draw_auxiliary(key_auxiliary)
         level = jr.exponential(key_accept, dtype=auxiliary.dtype)
         return auxiliary, noted_log_prob(self.auxiliary, auxiliary), level
 
-    def move(self, noise: tuple[Vector, Scalar | None, Scalar], state: State) -> tuple[State, Info]:
+    def move(
+        self, noise: tuple[Vector | KeyBits, Scalar | None, Scalar], state: State
+    ) -> tuple[State, Info]:
         """Propose, and accept with probability `min(1, ratio)`."""
         auxiliary, log_auxiliary, level = noise
+        if isinstance(auxiliary, KeyBits):
+            auxiliary = self.draw_auxiliary(auxiliary.key(), state.position)
         return settle(level, state, self.propose(state, auxiliary, log_auxiliary))
+
+    def _log_gain(
+        self, old: Vector, old_v: Vector, new: Vector, new_v: Vector, log_old: Scalar | None
+    ) -> Scalar:
+        """`log Y(π'|φ') - log Y(π|φ)`, each at its own state."""
+        law = self.auxiliary
+        if not self.conditional:
+            return log_gain(law, new_v, old_v, log_old)
+        below = law.log_prob(old_v, condition=old) if log_old is None else log_old
+        return law.log_prob(new_v, condition=new) - below
 
     def _returns(self, z: Vector, moved: Vector) -> Flag:
         """Whether f(f(z)) = z within the guard's tolerance."""

@@ -16,7 +16,7 @@ from flowjax import bijections as fb
 from flowjax.flows import coupling_flow
 from flowjax.utils import get_ravelled_pytree_constructor
 
-from involutive.auxiliary import GaussianMixture, Joined, ManyNormal
+from involutive.auxiliary import ConditionalNormal, GaussianMixture, Joined, ManyNormal
 from involutive.bijections.couplings import AdditiveCoupling, AffineCoupling
 from involutive.bijections.whitening import Whitening
 from involutive.core.errors import check
@@ -25,6 +25,7 @@ from involutive.involutions.blocks import (
     FunctionBlock,
     PermutationBlock,
     Sandwich,
+    SignFlipBlock,
 )
 from involutive.involutions.classical import Directed, Leapfrog, RandomWalk
 from involutive.involutions.lattice import Lattice, LatticeMatrix
@@ -33,6 +34,7 @@ from involutive.involutions.symmetries import SignedPermutation, Symmetries
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import Kernel
 from involutive.kernel.ladder import Ladder
+from involutive.kernel.persistent import Persistent
 from involutive.kernel.replicas import Tempered
 from involutive.kernel.symmetry_move import Symmetrised, SymmetryMove
 from involutive.storage.codec import InnerFunction, register
@@ -129,6 +131,7 @@ def _register_known() -> None:
         (FunctionBlock, lambda f: FunctionBlock(f.g)),
         (PermutationBlock, lambda f: PermutationBlock(f.sigma)),
         (MatrixBlock, _check_matrix),
+        (SignFlipBlock, None),
         (Sandwich, lambda f: Sandwich(f.outer, f.inner)),
         (Conjugate, lambda f: Conjugate(f.g, f.inner)),
         (Lattice, _check_lattice),
@@ -140,6 +143,7 @@ def _register_known() -> None:
         (AffineCoupling, None),
         (Whitening, None),
         (GaussianMixture, None),
+        (ConditionalNormal, None),
         (ManyNormal, None),
         (
             Kernel,
@@ -147,6 +151,7 @@ def _register_known() -> None:
         ),
         (Mixture, lambda k: Mixture(k.kernels, k.probabilities)),
         (Cycle, lambda k: Cycle(k.kernels)),
+        (Persistent, lambda k: Persistent(k.kernel, k.memory)),
         (Joined, lambda f: Joined(f.first, f.second, f.share)),
         (Tempered, lambda k: Tempered(k.target, k.reference, k.betas, k.steps, k.scales)),
         (Ladder, None),

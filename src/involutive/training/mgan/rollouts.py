@@ -11,14 +11,15 @@ sampling any accept bit. A chain that is really run draws a fresh π after a rej
 reused here is the estimator's bias.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from involutive.kernel.kernel import Kernel, State
+from involutive.kernel.kernel import Kernel, KeyBits, State
 
 NEVER = -1e4  # log of a probability that is zero in every precision, with finite gradients
 
@@ -39,14 +40,7 @@ def rollout(
     kernel: Kernel, position: Float[Array, " dim"], auxiliaries: Float[Array, "steps aux"]
 ) -> Rollout:
     """Propose once with each auxiliary in turn, from `position`, moving on in any case."""
-    start = kernel.init(position)
-
-    def propose(state: State, auxiliary: Array) -> tuple[State, tuple[Array, Array]]:
-        proposal = kernel.propose(state, auxiliary)
-        return proposal.state, (proposal.state.position, proposal.log_ratio)
-
-    _, (visited, log_ratio) = jax.lax.scan(propose, start, auxiliaries)
-    return Rollout(jnp.concatenate([start.position[None, :], visited]), log_ratio)
+    return _visited(kernel, position, auxiliaries, lambda state, auxiliary: auxiliary)
 
 
 def rollouts(
@@ -55,10 +49,32 @@ def rollouts(
     """One rollout of `steps` proposals from every position; arrays of `(n, …)`."""
 
     def one(position: Array, key_rollout: Array) -> Rollout:
-        draw = jax.vmap(kernel.auxiliary.sample)
-        return rollout(kernel, position, draw(jr.split(key_rollout, steps)))
+        keys = jr.split(key_rollout, steps)
+        if kernel.conditional:  # each π is drawn at the state it is used at
+            bits = jax.vmap(KeyBits)(keys)
+            return _visited(
+                kernel,
+                position,
+                bits,
+                lambda state, bits: kernel.draw_auxiliary(bits.key(), state.position),
+            )
+        return rollout(kernel, position, jax.vmap(kernel.auxiliary.sample)(keys))
 
     return jax.vmap(one)(positions, jr.split(key, positions.shape[0]))
+
+
+def _visited(
+    kernel: Kernel, position: Array, each: Any, auxiliary_at: Callable[[State, Any], Array]
+) -> Rollout:
+    """The rollout whose i-th auxiliary is `auxiliary_at(state, each[i])`."""
+    start = kernel.init(position)
+
+    def propose(state: State, item: Any) -> tuple[State, tuple[Array, Array]]:
+        proposal = kernel.propose(state, auxiliary_at(state, item))
+        return proposal.state, (proposal.state.position, proposal.log_ratio)
+
+    _, (visited, log_ratio) = jax.lax.scan(propose, start, each)
+    return Rollout(jnp.concatenate([start.position[None, :], visited]), log_ratio)
 
 
 def log_reject(log_accept: Float[Array, "*n"]) -> Float[Array, "*n"]:
