@@ -1,4 +1,4 @@
-"""Draw the figures of the method page: `python docs/drawings.py` writes docs/images/*.svg."""
+"""Draw the method page and the paper's diagrams: `python docs/drawings.py` writes images/*.svg."""
 
 from pathlib import Path
 
@@ -83,11 +83,90 @@ def step() -> Figure:
     return figure
 
 
+def _box(axis, x: float, y: float, text: str, width: float = 0.9, height: float = 0.6) -> None:
+    """A box around a text, centred at (x, y)."""
+    from matplotlib.patches import FancyBboxPatch
+
+    corner = (x - width / 2, y - height / 2)
+    axis.add_patch(
+        FancyBboxPatch(corner, width, height, boxstyle="round,pad=0.02", fc="#eef3fa", ec=INK)
+    )
+    axis.text(x, y, text, ha="center", va="center", fontsize=11, color=INK)
+
+
+def _wire(axis, *points: tuple[float, float], colour: str = INK) -> None:
+    """An arrow along points."""
+    x, y = zip(*points, strict=True)
+    axis.plot(x[:-1], y[:-1], color=colour, lw=1.3, solid_capstyle="round")
+    arrow = {"arrowstyle": "->", "color": colour, "lw": 1.3, "shrinkA": 0, "shrinkB": 0}
+    axis.annotate("", points[-1], points[-2], arrowprops=arrow)
+
+
+def _crossed(axis, left: float, right: float) -> None:
+    """The two halves change places between two columns of boxes."""
+    _wire(axis, (left, 1.0), (right, 0.0), colour=ACCENT)
+    _wire(axis, (left, 0.0), (right, 1.0), colour=SECOND)
+
+
+def composed_blocks() -> Figure:
+    """Two function blocks one after the other are the identity (the paper's first diagram)."""
+    figure = Figure(figsize=(7.6, 2.4), layout="constrained")
+    axis = figure.subplots()
+    for x in (1.6, 4.2):
+        _box(axis, x, 1.0, "$g$")
+        _box(axis, x, 0.0, "$g^{-1}$")
+    for y, name in ((1.0, "$x_{1..n}$"), (0.0, "$x_{n+1..2n}$")):
+        axis.text(-0.15, y, name, ha="right", va="center", fontsize=11)
+        axis.text(6.15, y, name, ha="left", va="center", fontsize=11)
+        _wire(axis, (0.0, y), (1.13, y))
+    _crossed(axis, 2.07, 3.73)
+    _crossed(axis, 4.67, 6.05)
+    axis.set(xlim=(-1.4, 7.4), ylim=(-0.6, 1.6))
+    axis.set_axis_off()
+    return figure
+
+
+def deep_network() -> Figure:
+    """The network of the paper's experiment: function blocks around permutations."""
+    figure = Figure(figsize=(10.4, 2.6), layout="constrained")
+    axis = figure.subplots()
+    names = ("$I_F^{g}$", r"$I_P^{\sigma}$", "$I_F^{h}$", r"$I_P^{\sigma}$", "$I_F^{g}$")
+    for i, name in enumerate(names):
+        x = 1.6 + 2.0 * i
+        block = i % 2 == 0
+        letter = "g" if i in (0, 4) else "h"
+        if block:
+            _box(axis, x, 1.0, f"${letter}$", 0.7)
+            _box(axis, x, 0.0, f"${letter}^{{-1}}$", 0.7)
+            _crossed(axis, x + 0.37, x + 1.0)
+        else:
+            _box(axis, x, 0.5, r"$\sigma$", 0.6, 1.6)
+            for y in (1.0, 0.0):
+                _wire(axis, (x - 1.0, y), (x - 0.32, y))
+                _wire(axis, (x + 0.32, y), (x + 1.63, y))
+        axis.text(x, 1.75, name, ha="center", fontsize=11, color=INK)
+    for y, old, new in ((1.0, "φ, π₁", "φ', π'₁"), (0.0, "π₂", "π'₂")):
+        axis.text(0.15, y, old, ha="right", va="center", fontsize=11)
+        axis.text(10.75, y, new, ha="left", va="center", fontsize=11)
+        _wire(axis, (0.25, y), (1.23, y))
+    note = "$g$, $h$: additive couplings (networks of one hidden layer), a permutation between them"
+    axis.text(5.6, -0.95, note, ha="center", fontsize=9, color=INK)
+    axis.set(xlim=(-0.7, 11.9), ylim=(-1.2, 2.1))
+    axis.set_axis_off()
+    return figure
+
+
 def main() -> None:
-    """Write both drawings."""
+    """Write all drawings."""
     jax.config.update("jax_enable_x64", True)
     with matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "drawings"}):
-        for name, figure in {"involution": involution(), "step": step()}.items():
+        drawings = {
+            "involution": involution(),
+            "step": step(),
+            "composed-blocks": composed_blocks(),
+            "deep-network": deep_network(),
+        }
+        for name, figure in drawings.items():
             figure.savefig(IMAGES / f"{name}.svg", metadata={"Date": None}, facecolor="white")
 
 

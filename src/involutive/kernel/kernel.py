@@ -28,6 +28,7 @@ from involutive.involutions.lattice import Lattice
 from involutive.targets.target import Target
 
 Vector = Float[Array, " dim"]
+Auxiliary = Float[Array, " aux"]
 Scalar = Float[Array, ""]
 Flag = Bool[Array, ""]
 
@@ -216,7 +217,7 @@ class Kernel(AbstractKernel):
         """Whether the distribution of π depends on the state."""
         return self.auxiliary.cond_shape is not None
 
-    def draw_auxiliary(self, key: Key[Array, ""], position: Vector | None = None) -> Vector:
+    def draw_auxiliary(self, key: Key[Array, ""], position: Vector | None = None) -> Auxiliary:
         """Draw π ~ Y, or π ~ Y(·|φ) at the position φ; on the lattice if f moves on one."""
         if self.conditional:
             auxiliary = self.auxiliary.sample(key, condition=position)
@@ -224,7 +225,7 @@ class Kernel(AbstractKernel):
             auxiliary = drawn(self.auxiliary, key)
         return self.involution.snap(auxiliary) if self.grid is not None else auxiliary  # type: ignore[attr-defined]
 
-    def draw(self, key: Key[Array, ""]) -> tuple[Vector | KeyBits, Scalar | None, Scalar]:
+    def draw(self, key: Key[Array, ""]) -> tuple[Auxiliary | KeyBits, Scalar | None, Scalar]:
         """Draw a fresh π, with its log density if `log_gain` needs it, and -log u, u uniform.
 
         A π whose distribution depends on the state is drawn by `move`: its key stands in its place.
@@ -238,7 +239,7 @@ class Kernel(AbstractKernel):
         return auxiliary, noted_log_prob(self.auxiliary, auxiliary), level
 
     def move(
-        self, noise: tuple[Vector | KeyBits, Scalar | None, Scalar], state: State
+        self, noise: tuple[Auxiliary | KeyBits, Scalar | None, Scalar], state: State
     ) -> tuple[State, Info]:
         """Propose, and accept with probability `min(1, ratio)`."""
         auxiliary, log_auxiliary, level = noise
@@ -247,7 +248,7 @@ class Kernel(AbstractKernel):
         return settle(level, state, self.propose(state, auxiliary, log_auxiliary))
 
     def _log_gain(
-        self, old: Vector, old_v: Vector, new: Vector, new_v: Vector, log_old: Scalar | None
+        self, old: Vector, old_v: Auxiliary, new: Vector, new_v: Auxiliary, log_old: Scalar | None
     ) -> Scalar:
         """`log Y(π'|φ') - log Y(π|φ)`, each at its own state."""
         law = self.auxiliary

@@ -23,12 +23,13 @@ from involutive.kernel.kernel import AbstractKernel, Info, Kernel, State, settle
 from involutive.targets.target import Target
 
 Vector = Float[Array, " dim"]
+Auxiliary = Float[Array, " aux"]
 
 
 class Momentum(NamedTuple):
     """π between two steps, and whether it was drawn already."""
 
-    value: Vector
+    value: Auxiliary
     begun: Bool[Array, ""]
 
 
@@ -73,13 +74,13 @@ class Persistent(AbstractKernel):
         nothing = jnp.zeros(self.kernel.auxiliary.shape, position.dtype)
         return Momentum(nothing, jnp.array(False))
 
-    def draw(self, key: Key[Array, ""]) -> tuple[Vector, Float[Array, ""]]:
+    def draw(self, key: Key[Array, ""]) -> tuple[Auxiliary, Float[Array, ""]]:
         """Draw ξ, and -log u for a uniform u."""
         key_noise, key_accept = jr.split(key)
         noise = self.kernel.draw_auxiliary(key_noise)
         return noise, jr.exponential(key_accept, dtype=noise.dtype)
 
-    def move(self, noise: tuple[Vector, Float[Array, ""]], state: State) -> tuple[State, Info]:
+    def move(self, noise: tuple[Auxiliary, Float[Array, ""]], state: State) -> tuple[State, Info]:
         """Refresh π in part, move both or neither, flip π."""
         fresh, level = noise
         old: Momentum = state.carried
