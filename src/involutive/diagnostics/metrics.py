@@ -11,6 +11,7 @@ import numpy as np
 
 from involutive.core.errors import InputError, check
 from involutive.core.statistics import ess, mcse, nested_rhat, rhat
+from involutive.diagnostics.circular import circular_figures
 from involutive.diagnostics.findings import Metrics, judge
 from involutive.diagnostics.summary import Summary
 from involutive.sampling.draws import Draws
@@ -66,7 +67,7 @@ def summarise(draws: Draws, superchains: Any = None) -> Summary:
     """Judge a run: a table of figures, what is wrong in plain words, and a verdict."""
     found = _quantities(draws)
     rows = found.scalars() | found.shape()
-    figures = _figures(rows, draws, superchains)
+    figures = _figures(rows, draws, superchains, found.angles())
     per_draw = _ess_per_draw(found, figures["ess_bulk"])
     weights = None
     if found.mode is not None and found.weights is not None:
@@ -109,7 +110,10 @@ def _mode_weights(mode: np.ndarray, weights: tuple[float, ...]) -> ModeWeights:
 
 
 def _figures(
-    rows: dict[str, np.ndarray], draws: Draws, superchains: Any
+    rows: dict[str, np.ndarray],
+    draws: Draws,
+    superchains: Any,
+    angles: dict[str, tuple[float, float]],
 ) -> dict[str, dict[str, float]]:
     """Every figure of the table, by its name and the quantity's."""
     values = np.stack([np.asarray(row, np.float64) for row in rows.values()], axis=2)
@@ -130,6 +134,11 @@ def _figures(
     if draws.num_chains >= MANY_CHAINS:
         nested = [nested_rhat(row, superchains) for row in rows.values()]
         columns["nested_r_hat"] = np.array(nested)
-    return {
+    figures = {
         name: dict(zip(rows, map(float, column), strict=True)) for name, column in columns.items()
     }
+    for name, ends in angles.items():
+        turned = circular_figures(rows[name], ends, INTERVAL, superchains)
+        for column in figures:
+            figures[column][name] = turned[column]
+    return figures

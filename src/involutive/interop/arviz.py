@@ -86,7 +86,8 @@ def read_draws(path: str | Path) -> Draws:
     try:
         posterior, stats = group(data, "posterior"), group(data, "sample_stats")
         positions = group(data, "unconstrained_posterior")["position"].to_numpy()
-        provenance = json.loads(posterior.attrs["provenance"])
+        known = posterior.attrs
+        provenance = json.loads(known["provenance"])
         weights = tuple(json.loads(posterior.attrs["mode_weights"])) or None
         column = {name: stats[name].to_numpy() for name in stats.data_vars}
         kept = {name: column[name] for name in ("accepted", "acceptance_rate", "diverging")}
@@ -102,6 +103,8 @@ def read_draws(path: str | Path) -> Draws:
         weights,
         {str(name): posterior[name].dims[2:] for name in posterior.data_vars},
         {str(name): values.to_numpy() for name, values in posterior.coords.items()},
+        {name: tuple(ends) for name, ends in json.loads(known.get("periods", "{}")).items()},
+        bool(known.get("declared", 0)),
     )
     name = provenance.get("target", "target")
     target = Target(_not_stored, positions.shape[2], name=name)
@@ -176,4 +179,6 @@ def _attributes(draws: Draws, found: Quantities) -> dict[str, Any]:
         "tuning_steps": int(known.get("num_warmup", 0)),
         "provenance": json.dumps(known, default=str),
         "mode_weights": json.dumps(list(found.weights or ())),
+        "periods": json.dumps({name: list(ends) for name, ends in found.periods.items()}),
+        "declared": int(found.declared),
     }

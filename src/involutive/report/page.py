@@ -69,8 +69,8 @@ class Page:
         self.summary: Summary = draws.summary()
         self.metrics = self.summary.metrics
         found = draws.derived or quantities(draws.target, draws.positions)
-        self.scalars = found.scalars()
-        self.rows = found.scalars() | found.coordinates() | found.shape()
+        self.scalars = found.unwrapped()
+        self.rows = self.scalars | found.coordinates() | found.shape()
 
     def html(self) -> str:
         """The whole file."""

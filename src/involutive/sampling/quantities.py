@@ -82,6 +82,15 @@ class Quantities:
             rows |= {f"cos {name}": np.cos(turn), f"sin {name}": np.sin(turn)}
         return rows
 
+    def unwrapped(self) -> dict[str, np.ndarray]:
+        """Every element of every variable, an angle within half a turn of its mean: to plot."""
+        rows = self.scalars()
+        for name, ends in self.angles().items():
+            turn, unit = as_turn(rows[name], ends), (ends[1] - ends[0]) / (2 * np.pi)
+            mean = mean_turn(turn)
+            rows[name] = ends[0] + unit * (mean + np.mod(turn - mean + np.pi, 2 * np.pi) - np.pi)
+        return rows
+
     def shape(self) -> dict[str, np.ndarray]:
         """|x|² and, where modes are known, the indicator of each."""
         rows = {"|x|²": np.sum(np.asarray(self.positions, np.float64) ** 2, axis=2)}
@@ -112,6 +121,11 @@ def quantities(target: Target, positions: np.ndarray) -> Quantities:
         variables, positions, mode, weights,
         labels.dims, labels.coords, labels.periods, labels.declared,
     )  # fmt: skip
+
+
+def mean_turn(turn: np.ndarray) -> float:
+    """The mean direction of angles in radians, from 0 to 2π."""
+    return float(np.mod(np.arctan2(np.sin(turn).mean(), np.cos(turn).mean()), 2 * np.pi))
 
 
 def as_turn(values: np.ndarray, ends: tuple[float, float]) -> np.ndarray:
