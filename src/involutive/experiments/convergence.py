@@ -26,6 +26,7 @@ from involutive.experiments.measures import (
     stationary,
 )
 from involutive.experiments.members import (
+    AI,
     DEFAULT,
     FAMILY,
     FOREVER,
@@ -50,7 +51,7 @@ from involutive.training.objective import AbstractObjective
 
 SHOWN = (0, 1, 2, 3)  # steps whose states are drawn
 FEWEST = 3  # seeds from which a standard error, and so a claim, is taken
-ALL = (OURS, PEER, *(printed_name(*each) for each in GRID), *FAMILY[:-1], DEFAULT)
+ALL = (OURS, PEER, AI, *(printed_name(*each) for each in GRID), *FAMILY[:-1], DEFAULT)
 
 
 @dataclass(frozen=True)

@@ -24,24 +24,27 @@ from involutive.auxiliary import GaussianMixture, standard_normal
 from involutive.bijections.cascades import additive_cascade
 from involutive.bijections.couplings import mlp
 from involutive.experiments.measures import exact
-from involutive.involutions.architectures import paper_network
-from involutive.involutions.blocks import FunctionBlock
+from involutive.involutions.architectures import paper_network, state_scaling
+from involutive.involutions.blocks import Conjugate, FunctionBlock
 from involutive.kernel.classical import a_nice_mc, a_nice_network
 from involutive.kernel.kernel import Kernel
 from involutive.targets.target import Target
 from involutive.training.a_nice import ANice
+from involutive.training.ai_sampler import AiSampler, AiSamplerConfig, ai_network
 from involutive.training.fit import Fit, TrainConfig, fit
 from involutive.training.mgan.config import MganConfig
 from involutive.training.mgan.objective import Mgan
 from involutive.training.objective import AbstractObjective
 
-PRINTED, OURS, LEARNED, PEER = "printed", "involutive", "learned", "a-nice-mc"
+PRINTED, OURS, LEARNED = "printed", "involutive", "learned"
+PEER, AI = "a-nice-mc", "ai-sampler"
 DEFAULT = "default recipe"
 TITLES = {
     PRINTED: "Algorithm 1 as printed",
     OURS: "Involutive Neural MCMC",
     LEARNED: "Involutive, learned π",
     PEER: "A-NICE-MC",
+    AI: "Ai-sampler",
     DEFAULT: "default recipe (likelihood)",
 }
 GRID = ((0.01, 5e-5), (0.01, 5e-4), (0.1, 5e-5), (0.1, 5e-4))  # clamp and rate of `printed`
@@ -83,6 +86,8 @@ def objective_of(name: str, steps: int, scale: float, batch: int = 256) -> Abstr
             return Mgan(MganConfig.mixing(decay=steps, **shared))
         case "a-nice-mc":
             return ANice()
+        case "ai-sampler":
+            return AiSampler(AiSamplerConfig(batch=batch))
     grid = {printed_name(*each): each for each in GRID}
     clamp, rate = grid[name]
     return Mgan(MganConfig.paper(rate, clamp=clamp, batch=batch))
@@ -93,6 +98,9 @@ def kernel_of(name: str, target: Target, key: Key[Array, ""], scale: float) -> K
     dim, law = target.dim, first_law(target.dim)
     if name == PEER:
         return a_nice_mc(target, a_nice_network(key, dim), law)
+    if name == AI:
+        network = Conjugate(state_scaling(scale, dim, dim), ai_network(key, dim))
+        return Kernel(target, network, standard_normal(dim), law)
     if name == LEARNED:
         return _learned(target, key, scale)
     unscaled = name.startswith(PRINTED)
