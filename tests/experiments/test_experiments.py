@@ -16,6 +16,7 @@ OWN = (
     "mixing",
     "convergence",
     "chains",
+    "bootstrapped",
     "estimator",
     "capacity",
     "universality",

@@ -41,8 +41,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 # the order of the paper; whatever else is found follows by name
 ORDER = (
-    "proposals", "mixing", "convergence", "chains", "estimator", "capacity", "universality",
-    "families",
+    "proposals", "mixing", "convergence", "chains", "bootstrapped", "estimator", "capacity",
+    "universality", "families",
 )  # fmt: skip
 # an hour or more of their own in full: `all` leaves them out, except in their quick form
 BY_NAME = ("recipe", "mixing")
