@@ -1,14 +1,16 @@
 """Capacity, auxiliary dimension and training time against effective draws (Section 7's question).
 
-Two families, both trained by likelihood on exact draws of mog6 and ring5:
+Three families on exact draws of mog6 and ring5, each from several seeds:
 
     swap network    `g⁻¹ ∘ Swap ∘ g`, Gaussian π: the hidden width of g's couplings, the dimension
                     of π and the time of training are varied, one at a time
     learned law     `φ' = g⁻¹(π)`, π from a mixture fitted by the default recipe: the number of its
                     components is varied
+    paper           the paper's network by the paper's kind of training (`MganConfig.mixing`), no
+                    likelihood: the generator steps are varied, each length a training of its own
 
-The figure is the rank-normalised ESS per draw of chains started in the target, with acceptance
-beside it.
+The first two are trained by likelihood. The metric is the rank-normalised ESS per draw of chains
+started in the target, with acceptance beside it.
 """
 
 from dataclasses import dataclass, replace
@@ -24,6 +26,7 @@ from involutive import targets
 from involutive.auxiliary import standard_normal
 from involutive.bijections.couplings import mlp
 from involutive.experiments.measures import exact, mixing, single_precision
+from involutive.experiments.members import trained_network
 from involutive.involutions.architectures import state_scaling, swap_network
 from involutive.involutions.blocks import Conjugate
 from involutive.kernel.kernel import Kernel
@@ -47,12 +50,14 @@ class Config:
     """
 
     seed: int = 0
+    seeds: int = 3
     targets: tuple[str, ...] = ("mog6", "ring5")
     width: int = 64
     aux_dim: int = 6
     widths: tuple[int, ...] = (8, 64, 128)
     aux_dims: tuple[int, ...] = (2, 6, 14)
     components: tuple[int, ...] = (2, 6, 24, 96)
+    paper_steps: tuple[int, ...] = (2000, 8000, 20_000)
     steps: int = 6_000
     shares: tuple[float, ...] = (0.1, 0.3, 1.0)
     blocks: int = 4
@@ -64,7 +69,8 @@ class Config:
     def quick() -> "Config":
         """One target, two widths, two mixtures, short training."""
         small = Config(targets=("mog6",), width=32, widths=(4, 32), aux_dims=(6,))
-        small = replace(small, components=(2, 12), steps=3000, shares=(0.2, 1.0))
+        small = replace(small, components=(2, 12), steps=3000, shares=(0.2, 1.0), seeds=1)
+        small = replace(small, paper_steps=(500, 3000))
         return replace(small, training_draws=4000, draws=300, blocks=3)
 
 
@@ -75,8 +81,14 @@ def run(config: Config) -> dict[str, Any]:
 
 
 def _run(config: Config) -> dict[str, Any]:
-    parts = [_study(TARGETS[name](), config) for name in config.targets]
+    parts = []
+    for name in config.targets:
+        target = TARGETS[name]()
+        seeds = [replace(config, seed=config.seed + k) for k in range(config.seeds)]
+        studies = [_study(target, each) for each in seeds]
+        parts.append({key: np.stack([one[key] for one in studies]) for key in studies[0]})
     return {name: np.stack([part[name] for part in parts]) for name in parts[0]} | {
+        "paper_steps": np.array(config.paper_steps),
         "targets": np.array(config.targets),
         "widths": np.array(config.widths),
         "aux_dims": np.array(config.aux_dims),
@@ -101,7 +113,13 @@ def _study(target: Target, config: Config) -> dict[str, np.ndarray]:
         _figures(_train_mixture(target, rows, k, jr.fold_in(key_mixture, k)), start, config)
         for k in config.components
     ]
+    key_paper = jr.fold_in(key_mixture, 0)
+    paper = [
+        _figures(trained_network(target, jr.fold_in(key_paper, n), n, rows), start, config)
+        for n in config.paper_steps
+    ]
     return {
+        "by_paper_steps": np.array(paper),
         "by_width": np.array(by_width),
         "by_aux": np.array(by_aux),
         "by_components": np.array(mixtures),
@@ -157,60 +175,82 @@ VARIED = (
     ("by_width", "widths", "swap network", "hidden width"),
     ("by_aux", "aux_dims", "swap network", "auxiliary dimension"),
     ("by_components", "components", "learned law", "components"),
+    ("by_paper_steps", "paper_steps", "paper's network, adversarial", "generator steps"),
 )
 
 
+def _summary(values: np.ndarray) -> dict[str, float | str]:
+    """Mean over seeds of ESS per draw and acceptance `(seeds, 2)`, with standard errors."""
+    several = len(values) > 1
+    error = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if several else ("", "")
+    mean = values.mean(axis=0)
+    return {
+        "ESS per draw": float(mean[0]), "± s.e.": float(error[0]) if several else "",
+        "acceptance": float(mean[1]), "seeds": len(values),
+    }  # fmt: skip
+
+
 def table(data: Any) -> list[dict[str, Any]]:
-    """One row a target and network, and the base network after parts of its training."""
+    """One row per target and network, and the base network after parts of its training."""
     rows = []
     for t, target in enumerate(data["targets"]):
         for key, sizes, family, name in VARIED:
-            for size, (ess, acceptance) in zip(data[sizes], data[key][t], strict=True):
-                rows.append({
-                    "target": str(target), "family": family, "varied": name, "value": int(size),
-                    "ESS per draw": float(ess), "acceptance": float(acceptance),
-                })  # fmt: skip
-        for step, seconds, ess, acceptance in data["history"][t]:
-            rows.append({
-                "target": str(target), "family": "swap network", "varied": "training steps",
-                "value": int(step), "ESS per draw": float(ess), "acceptance": float(acceptance),
-                "seconds": float(seconds),
-            })  # fmt: skip
+            for k, size in enumerate(data[sizes]):
+                row = {"target": str(target), "family": family, "varied": name, "value": int(size)}
+                rows.append(row | _summary(data[key][t][:, k]))
+        for k, (step, seconds, _, _) in enumerate(data["history"][t].mean(axis=0)):
+            row = {"target": str(target), "family": "swap network", "varied": "training steps"}
+            row |= {"value": int(step)} | _summary(data["history"][t][:, k, 2:])
+            rows.append(row | {"seconds": float(seconds)})
     return rows
 
 
 def claims(data: Any) -> dict[str, bool]:
-    """What capacity and training buy, on every target."""
-    width, mixture, history = data["by_width"], data["by_components"], data["history"]
+    """What capacity and training buy, on every target, in the mean over seeds."""
+    width, mixture, history, paper = (
+        data[name].mean(axis=1)
+        for name in ("by_width", "by_components", "history", "by_paper_steps")
+    )
     return {
         "the widest couplings are accepted more than the narrowest": bool(
             (width[:, -1, 1] > width[:, 0, 1]).all()
         ),
         "longer training raises acceptance": bool((history[:, -1, 3] > history[:, 0, 3]).all()),
+        "longer training gives the paper's network more effective draws": bool(
+            (paper[:, -1, 0] > paper[:, 0, 0]).all()
+        ),
         "the most components give more effective draws than the fewest": bool(
             (mixture[:, -1, 0] > mixture[:, 0, 0]).all()
         ),
         "a learned auxiliary law beats every Gaussian swap network": bool(
-            (mixture[:, -1, 0] > data["by_width"][..., 0].max(axis=1)).all()
+            (mixture[:, -1, 0] > width[..., 0].max(axis=1)).all()
         ),
     }
 
 
 def draw(data: Any) -> dict[str, Any]:
-    """ESS per draw against width, auxiliary dimension, components and updates."""
-    figure, axes = panels(1, 4, (12.0, 3.6), sharey=True)
+    """ESS per draw and acceptance against what is varied; bars are standard errors over seeds."""
+    figure, axes = panels(1, len(VARIED) + 1, (14.0, 3.6), sharey=True)
     for t, target in enumerate(data["targets"]):
         for axis, (key, sizes, family, name) in zip(axes[0], VARIED, strict=False):
-            axis.plot(data[sizes], data[key][t][:, 0], label=f"{target}, ESS", **style(2 * t))
-            look = style(2 * t + 1, linewidth=0.8)
-            axis.plot(data[sizes], data[key][t][:, 1], label=f"{target}, acceptance", **look)
+            _curves(axis, data[sizes], data[key][t], 2 * t, str(target))
             log_axis(axis, data[sizes])
-            axis.set_xlabel(f"{name}\n({family})")
-        last, history = axes[0, 3], data["history"][t]
-        last.plot(history[:, 0], history[:, 2], **style(2 * t))
-        last.plot(history[:, 0], history[:, 3], **style(2 * t + 1, linewidth=0.8))
-        last.set_xlabel("updates\n(swap network)")
+            axis.set_xlabel(f"{name}\n({family})", fontsize=8)
+        last, history = axes[0, -1], data["history"][t]
+        _curves(last, history[0, :, 0], history[:, :, 2:], 2 * t, str(target))
+        last.set_xlabel("updates\n(swap network)", fontsize=8)
     axes[0, 0].set(ylabel="ESS per draw, acceptance", ylim=(-0.03, 1.03))
     handles = axes[0, 0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside upper center", ncols=4)
     return {"capacity": figure}
+
+
+def _curves(axis: Any, at: np.ndarray, values: np.ndarray, number: int, target: str) -> None:
+    """ESS per draw and acceptance, `values` of (seeds, places, 2)."""
+    count = len(values)
+    error = values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.zeros(values.shape[1:])
+    for i, label in enumerate(("ESS", "acceptance")):
+        look = style(number + i, linewidth=0.8 if i else 1.4)
+        axis.errorbar(
+            at, values[..., i].mean(axis=0), error[:, i], label=f"{target}, {label}", **look
+        )
