@@ -56,8 +56,10 @@ def ai_network(
     """
     make = mlp(64, last_scale=0.1) if make is None else make
     swap = fb.Permute(jnp.roll(jnp.arange(2 * dim), dim))
-    # a constant of the map, not a parameter of it
-    turn = non_trainable(fb.Scale(jnp.concatenate([jnp.ones(dim), -jnp.ones(dim)])))
+    signs = jnp.concatenate([jnp.ones(dim), -jnp.ones(dim)])
+    # put in afterwards, since Scale takes positive factors; a constant of the map, no parameter
+    turn = eqx.tree_at(lambda scale: scale.scale, fb.Scale(jnp.ones(2 * dim)), signs)
+    turn = non_trainable(turn)
     parts: list[fb.AbstractBijection] = []
     for key_layer in jr.split(key, check_count("layers", layers)):
         shift = AdditiveCoupling(make(key_layer, dim, dim), 2 * dim, dim, flip=True)
