@@ -13,7 +13,8 @@ import numpy as np
 
 from involutive import targets
 from involutive.core.statistics import autocorrelation
-from involutive.experiments.measures import exact, mixing
+from involutive.experiments.measures import exact, mixing, single_precision
+from involutive.experiments.members import trained_network
 from involutive.kernel.classical import hmc
 from involutive.learning.learn import learn
 from involutive.plotting.panels import density_image, panels
