@@ -5,7 +5,7 @@ from involutive._version import __version__
 from involutive.auxiliary import ConditionalNormal, GaussianMixture, standard_normal
 from involutive.bijections.cascades import additive_cascade
 from involutive.bijections.couplings import AdditiveCoupling
-from involutive.core.errors import InputError
+from involutive.core.errors import InputError, PrecisionWarning
 from involutive.diagnostics.assess import assess
 from involutive.diagnostics.compare import Comparison, compare
 from involutive.diagnostics.evidence import evidence
@@ -97,6 +97,7 @@ __all__ = [
     "Parameters",
     "PermutationBlock",
     "Persistent",
+    "PrecisionWarning",
     "Recipe",
     "Sandwich",
     "SignFlipBlock",

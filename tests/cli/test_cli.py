@@ -13,12 +13,15 @@ import pytest
 from flowjax.distributions import Normal
 
 import involutive as inv
-from involutive.cli import machine
+from interrupted import interrupted
+from involutive.cli import interrupts, machine
 from involutive.cli import main as cli
 from involutive.cli.demo import Size, run_demo
 from involutive.cli.source import read_target
 from involutive.cli.speech import Speech
 from involutive.learning.outcome import Learned, Outcome
+
+TIMES = (0.2, 0.5, 1.0, 2.0, 4.0, 6.0, 10.0, 15.0, 25.0, 40.0)  # seconds after the start
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
 
@@ -55,7 +58,7 @@ def learned(target):
 
 @pytest.fixture
 def quick_learn(monkeypatch):
-    def learn(target, *, key, budget=None, progress=None):
+    def learn(target, *, key, budget=None, progress=None, checkpoint=None, resume=False):
         return learned(target)
 
     monkeypatch.setattr("involutive.learning.learn.learn", learn)
@@ -221,11 +224,14 @@ def test_name_may_be_a_pymc_model():
         (["learn", "posterior.py:tarqet"], "must define tarqet, but it defines density, target"),
         (["learn", "posterior.py:number"], "number must be a Target, a log density with DIM"),
         (["learn", "posterior.py:target", "-o", "no/p.inv"], "folder that exists"),
+        (["learn", "posterior.txt:target"], "there is no file posterior.txt"),
+        (["sample", "posterior.py:target", "p.npz", "-o", "d.txt"], "there is no file p.npz"),
+        (["report", "none.nc", "-o", "report.pdf"], "there is no file none.nc"),
         (["learn", "posterior.py:target", "--seconds", "-1"], "seconds"),
         (["learn", "posterior.py:target", "--coordinator", "a:1"], "with --distributed only"),
         (["learn", "posterior.py:target", "--distributed", "--process-id", "0"], "together"),
         (["sample", "posterior.py:target", "none.inv"], "there is no file none.inv"),
-        (["sample", "posterior.py:target", "posterior.py"], "posterior.py"),
+        (["sample", "posterior.py:target", "posterior.py"], "posterior.py is not"),
         (["sample", "posterior.py:target"], "Missing argument 'proposal'"),
         (["sample", "posterior.py:target", "p.inv", "--chains", "many"], "--chains"),
         (["report", "none.nc"], "there is no file none.nc"),
@@ -249,6 +255,94 @@ def test_sizes_are_checked(option, value, capsys):
     assert "must be at least 1, got 0" in line
 
 
+@pytest.mark.parametrize("name", ["draws.txt", "draws", "draws.html", "draws.h5"])
+def test_draws_are_written_under_their_own_endings_alone(name, capsys):
+    Path("p.inv").write_bytes(b"12345678{}")
+    line = refused(capsys, "sample", "posterior.py:target", "p.inv", "-o", name)
+    assert f"--out must end in .nc or .csv or .parquet, got '{name}'" in line
+    assert not Path(name).exists()
+
+
+@pytest.mark.parametrize("name", ["report.pdf", "report", "report.nc"])
+def test_a_report_is_html(name, capsys):
+    Path("d.nc").write_bytes(b"\x89HDF")
+    line = refused(capsys, "report", "d.nc", "-o", name)
+    assert f"--out must end in .html or .htm, got '{name}'" in line
+    draws = inv.sample(inv.random_walk(inv.targets.gaussian(2), 1.0), key=0, num_chains=2,
+                       num_samples=8)  # fmt: skip
+    with pytest.raises(inv.InputError, match=r"must end in \.html"):
+        draws.report(name)
+
+
+def test_parquet_needs_its_library(monkeypatch, capsys):
+    monkeypatch.setattr("involutive.cli.arguments.find_spec", lambda name: None)
+    Path("p.inv").write_bytes(b"12345678{}")
+    line = refused(capsys, "sample", "posterior.py:target", "p.inv", "-o", "d.parquet")
+    assert "run pip install pyarrow, or write .nc or .csv" in line
+
+
+@pytest.mark.usefixtures("read_once")
+def test_draws_as_a_table(capsys):
+    inv.save("p.inv", learned(read_target("posterior.py:target")))
+    size = ["--chains", "4", "--samples", "30", "--seed", "3"]
+    assert cli.run(["sample", "posterior.py:target", "p.inv", "-o", "d.csv", *size]) == 0
+    assert "wrote d.csv\n" in capsys.readouterr().out
+    rows = np.genfromtxt("d.csv", delimiter=",", names=True, deletechars="")
+    assert rows.dtype.names == ("chain", "draw", "x[0]", "x[1]", "lp")
+    assert len(rows) == 120 and rows["chain"][-1] == 3 and rows["draw"][-1] == 29
+    np.testing.assert_allclose(rows["lp"], -0.5 * (rows["x[0]"] ** 2 + rows["x[1]"] ** 2))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["learn", "nowhere.py:x"],
+        ["sample", "posterior.py:target", "none.inv"],
+        ["report", "none.nc"],
+        ["experiment", "nonsense"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_mistake_is_answered_before_anything_heavy_is_imported(arguments):
+    """A second of CPU at most; it was six, all imports."""
+    code = (
+        "import sys, time; from involutive.cli.main import run; "
+        f"print(run({arguments!r}), 'jax' in sys.modules, time.process_time())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    status, jax_imported, seconds = done.stdout.split()
+    assert (status, jax_imported) == ("2", "False"), done
+    assert float(seconds) < 1.0 and done.stderr.count("\n") == 1
+
+
+def test_learn_passes_its_checkpoint_on(monkeypatch):
+    calls = []
+
+    def learn(target, **settings):
+        calls.append(settings)
+        return learned(target)
+
+    monkeypatch.setattr("involutive.learning.learn.learn", learn)
+    assert cli.run(["learn", "posterior.py:target", "-o", "p.inv", "--resume", "-q"]) == 0
+    assert cli.run(["learn", "posterior.py:target", "--checkpoint", "kept", "-q"]) == 0
+    assert [(str(c["checkpoint"]), c["resume"]) for c in calls] == [
+        ("p.inv.checkpoint", True), ("kept", False),
+    ]  # fmt: skip
+
+
+def test_the_best_proposal_of_an_interrupted_run_is_written(monkeypatch, capsys):
+    def learn(target, **settings):
+        kernel = learned(target)
+        object.__setattr__(kernel.outcome, "ended", "interrupted")
+        return kernel
+
+    monkeypatch.setattr("involutive.learning.learn.learn", learn)
+    monkeypatch.setattr(interrupts.patience, "_said", False)
+    assert cli.run(["learn", "posterior.py:target", "-o", "p.inv"]) == 130
+    assert "the best proposal so far is in p.inv" in capsys.readouterr().err
+    assert isinstance(inv.load("p.inv", read_target("posterior.py:target")), Learned)
+
+
 def test_an_error_in_the_file_names_its_line(capsys):
     Path("broken.py").write_text("x = 1\ny = undefined\n")
     line = refused(capsys, "learn", "broken.py:x")
@@ -265,8 +359,22 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("involutive.learning.learn.learn", stop)
+    monkeypatch.setattr(interrupts.patience, "_said", False)
     assert cli.run(["learn", "posterior.py:target"]) == 130
-    assert capsys.readouterr().err.strip() == "involutive: interrupted"
+    said = capsys.readouterr().err.strip()
+    assert said == "involutive: interrupted; nothing was kept; with --resume it would be"
+
+
+@pytest.mark.parametrize("times", [(0.3, 2.5), pytest.param(TIMES, marks=pytest.mark.deep)])
+def test_ctrl_c_ends_learning_within_two_seconds(times, tmp_path):
+    """On a terminal, with an empty cache, imports included; the table is of the deep suite."""
+    Path("hard.py").write_text("import involutive as inv\ntarget = inv.targets.funnel(10)\n")
+    learn = ["learn", "hard.py:target", "--checkpoint", "kept"]
+    for i, after in enumerate(times):
+        ending = interrupted(learn, after, tmp_path, tmp_path / f"cache-{i}")
+        print(f"{ending.after:6.1f} s: exit {ending.code} after {ending.seconds:.2f} s")
+        assert ending.code == 130 and ending.seconds < 2.0, ending
+        assert "involutive: interrupted" in ending.last, ending
 
 
 def test_a_bug_of_ours_is_not_hidden(monkeypatch):

@@ -5,10 +5,9 @@ from typing import Any
 
 import typer
 
+from involutive.cli.interrupts import INTERRUPTED, patience
 from involutive.cli.speech import complain
 from involutive.core.errors import InputError
-
-INTERRUPTED = 130
 
 
 def guarded(command: Callable[[], Any]) -> int:
@@ -16,13 +15,13 @@ def guarded(command: Callable[[], Any]) -> int:
     try:
         code = command()
         if code == INTERRUPTED:
-            complain("interrupted")
+            patience.say()
         return code if isinstance(code, int) else 0
     except InputError as error:
         complain(error)
         return 2
     except (KeyboardInterrupt, typer.Abort):
-        complain("interrupted")
+        patience.say()
         return INTERRUPTED
     except typer.Exit as stop:
         return stop.exit_code

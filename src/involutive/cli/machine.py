@@ -1,4 +1,4 @@
-"""How the command sets JAX up: 64 bits, a compilation cache, and the processes of a cluster."""
+"""How the command sets JAX up: its precision, a compilation cache, the processes of a cluster."""
 
 import os
 import warnings
@@ -14,11 +14,16 @@ QUIET_WARNINGS = (
 )
 
 
-def prepare() -> None:
-    """Compute in 64 bits, and keep compiled programs for the next run of the command."""
+def prepare(x64: bool = False) -> None:
+    """Keep compiled programs for the next run of the command; compute in 64 bits if asked to.
+
+    Otherwise JAX's own setting decides, as in Python: 32 bits, unless `JAX_ENABLE_X64` or the
+    user's file says 64.
+    """
     import jax
 
-    jax.config.update("jax_enable_x64", True)
+    if x64:
+        jax.config.update("jax_enable_x64", True)
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "jax"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
@@ -30,25 +35,20 @@ def prepare() -> None:
 
 
 def set_up(
-    distributed: bool, coordinator: str | None, processes: int | None, process: int | None
+    distributed: bool,
+    coordinator: str | None,
+    processes: int | None,
+    process: int | None,
+    x64: bool = False,
 ) -> None:
     """Set JAX up, in a cluster if asked to or if the flags name one."""
-    prepare()
-    if distributed:
-        join_cluster(coordinator, processes, process)
-        return
     check(
-        coordinator is None or "JAX_COORDINATOR_ADDRESS" in os.environ,
+        distributed or coordinator is None or "JAX_COORDINATOR_ADDRESS" in os.environ,
         "--coordinator is of use with --distributed only; add it",
     )
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a place that nothing can be written to, before any work starts."""
-    check(
-        folder.is_dir() and os.access(folder, os.W_OK),
-        f"--out must be in a folder that exists and can be written, got {folder}",
-    )
+    prepare(x64)
+    if distributed:
+        join_cluster(coordinator, processes, process)
 
 
 def cache_folder() -> Path:

@@ -24,6 +24,9 @@ Samples = Annotated[int, typer.Option(help="Draws kept of each chain.")]
 Warmup = Annotated[
     int | None, typer.Option(help="Steps thrown away first; by default what was learned.")
 ]
+Wide = Annotated[
+    bool, typer.Option("--x64", help="Compute in 64 bits; by default as JAX is set, which is 32.")
+]
 Thin = Annotated[int, typer.Option(help="Steps a kept draw.")]
 Effective = Annotated[
     float | None, typer.Option(help="Stop once every quantity has this many effective draws.")

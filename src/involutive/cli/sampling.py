@@ -1,5 +1,6 @@
 """`involutive sample`: load, draw, write; in one process or in several."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import jax
 
 from involutive.cli import machine
+from involutive.cli.interrupts import patience
 from involutive.cli.source import read_target
 from involutive.cli.speech import Speech, summary_record
 from involutive.core.errors import check
@@ -34,28 +36,44 @@ class Plan:
 
 
 def draw(source: str, proposal: Path, out: Path, plan: Plan, speech: Speech) -> dict[str, Any]:
-    """Draw, write NetCDF, print the summary; empty in all processes but the first."""
-    check(proposal.is_file(), f"PROPOSAL must exist, but there is no file {proposal}")
+    """Draw, write, print the summary; empty in all processes but the first."""
     kernel = load(proposal, read_target(source))
     processes = jax.process_count()
     until = None if plan.ess is None else Until(ess=plan.ess, max_samples=plan.samples)
-    draws = sample(
-        kernel,
-        key=plan.seed,
-        num_chains=plan.chains,
-        num_samples=plan.samples,
-        num_warmup=plan.warmup,
-        thin=plan.thin,
-        until=until,
-        checkpoint=plan.checkpoint,
-        resume=plan.resume,
-        progress=speech.progress,
-        mesh=machine.all_devices(),
-    )
-    machine.wait_for_all("drawn")
-    if not machine.first_process():
-        return {}
-    return write(draws if processes == 1 else merged(plan, kernel, draws), kernel, out, speech)
+    with patience.busy():  # Ctrl-C ends the run, and what was drawn is written and judged
+        draws = sample(
+            kernel,
+            key=plan.seed,
+            num_chains=plan.chains,
+            num_samples=plan.samples,
+            num_warmup=plan.warmup,
+            thin=plan.thin,
+            until=until,
+            checkpoint=plan.checkpoint,
+            resume=plan.resume,
+            progress=speech.progress,
+            mesh=machine.all_devices(),
+        )
+        machine.wait_for_all("drawn")
+        if not machine.first_process():
+            return {}
+        every = draws if processes == 1 else merged(plan, kernel, draws)
+        if every.provenance.get("interrupted"):
+            speech.say(f"interrupted, summarising {every.num_chains} × {every.num_samples} draws")
+        return write(every, kernel, out, speech)
+
+
+def write_draws(draws: Draws, out: Path) -> None:
+    """Write draws as the ending says: NetCDF, or a table with one row per draw."""
+    if out.suffix.lower() == ".nc":
+        to_netcdf(draws, out)
+        return
+    table, partial = draws.to_dataframe(), out.with_name(out.name + ".partial")
+    if out.suffix.lower() == ".csv":
+        table.to_csv(partial, index=False)
+    else:
+        table.to_parquet(partial, index=False)
+    os.replace(partial, out)  # a good file is never half replaced
 
 
 def merged(plan: Plan, kernel: Any, own: Draws) -> Draws:
@@ -69,9 +87,12 @@ def write(draws: Draws, kernel: Any, out: Path, speech: Speech) -> dict[str, Any
     """Write the draws, with what the report needs to know of the kernel, and say what they are."""
     summary = draws.summary()
     summary.modes  # noqa: B018  found while the density is at hand, and kept in the file
-    to_netcdf(with_kernel(draws, kernel), out)
+    write_draws(with_kernel(draws, kernel), out)
     speech.say(summary)
-    speech.say(f"\nwrote {out}; now: involutive report {out}")
+    then = f"; now: involutive report {out}" if out.suffix.lower() == ".nc" else ""
+    speech.say(f"\nwrote {out}{then}")
+    if draws.provenance.get("interrupted"):
+        patience.kept = f"what was drawn is in {out}"
     found = {
         "draws": str(out),
         "chains": draws.num_chains,

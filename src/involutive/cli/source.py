@@ -13,22 +13,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from involutive.cli.arguments import check_source
 from involutive.core.errors import InputError, check
 from involutive.targets.target import Target
-
-FORM = "pass FILE.py:NAME, for example posterior.py:target"
 
 
 def read_target(source: str) -> Target:
     """Return the target that `FILE.py:NAME` names."""
-    file, _, name = source.rpartition(":")
-    check(file and name, f"the target must be given as FILE.py:NAME, got {source!r}; {FORM}")
-    path = Path(file)
-    check(path.is_file(), f"FILE must exist, but there is no file {file}; {FORM}")
+    path, name = check_source(source)
     module = _run(path)
     check(
         hasattr(module, name),
-        f"{file} must define {name}, but it defines {_defined(module) or 'nothing usable'}",
+        f"{path} must define {name}, but it defines {_defined(module) or 'nothing usable'}",
     )
     return as_target(getattr(module, name), getattr(module, "DIM", None), name)
 
@@ -62,7 +58,6 @@ def as_target(found: Any, dim: Any, name: str) -> Target:
 def _run(path: Path) -> ModuleType:
     name = f"user_{path.stem}"  # a file called jax.py must not take that library's place
     spec = importlib.util.spec_from_file_location(name, path)
-    check(spec is not None and path.suffix == ".py", f"FILE must be a Python file, got {path}")
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     sys.path.insert(0, str(path.parent.resolve()))  # as python FILE.py would
     sys.modules[name] = module

@@ -5,6 +5,16 @@ class InputError(ValueError):
     """A mistake in what was passed in. The command line prints it as one line and exits with 2."""
 
 
+class PrecisionWarning(UserWarning):
+    """32 bits cannot resolve the log density where it is large: differences are lost in rounding.
+
+    Example:
+        >>> import warnings
+        >>> import involutive as inv
+        >>> warnings.simplefilter("error", inv.PrecisionWarning)
+    """
+
+
 def check(condition: object, message: str) -> None:
     """Raise `InputError(message)` unless `condition` holds."""
     if not condition:

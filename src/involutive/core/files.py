@@ -5,7 +5,18 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from involutive.core.errors import InputError
+from involutive.core.errors import InputError, check
+
+DRAWS_ENDINGS = (".nc", ".csv", ".parquet")
+REPORT_ENDINGS = (".html", ".htm")
+
+
+def check_ending(name: str, path: Path, endings: tuple[str, ...]) -> None:
+    """Refuse a file whose ending promises a format that is not written."""
+    check(
+        path.suffix.lower() in endings,
+        f"{name} must end in {' or '.join(endings)}, got {path.name!r}",
+    )
 
 
 def make_folder(folder: Path, out: Path) -> Path:

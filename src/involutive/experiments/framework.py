@@ -20,7 +20,6 @@ import dataclasses
 import importlib
 import inspect
 import json
-import pkgutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ import numpy as np
 from involutive.core.errors import check, check_count
 from involutive.core.files import make_folder
 from involutive.core.text import markdown_table
+from involutive.experiments.catalogue import list_experiments
 from involutive.sampling.progress import hidden
 
 Number = bool | int | float | str
@@ -39,13 +39,7 @@ Value = np.ndarray | Number
 Data = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 
-# the order of the paper; whatever else is found follows by name
-ORDER = (
-    "proposals", "mixing", "convergence", "chains", "bootstrapped", "estimator", "capacity",
-    "universality", "families",
-)  # fmt: skip
-# an hour or more of their own in full: `all` leaves them out, except in their quick form
-BY_NAME = ("recipe", "mixing")
+DOTS = 160  # dots per inch
 DOTS = 160  # dots per inch
 
 
@@ -86,21 +80,6 @@ class ExperimentRun:
     def markdown(self) -> str:
         """The table in Markdown."""
         return markdown_table(self.rows)
-
-
-def list_experiments() -> dict[str, str]:
-    """Return the title of every experiment by name, in the order of the paper."""
-    package = importlib.import_module("involutive.experiments")
-    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
-    found = {name: module for name in names if hasattr(module := _module(name), "Config")}
-    places = {name: place for place, name in enumerate(ORDER)}
-    order = sorted(found, key=lambda name: (places.get(name, len(ORDER)), name))
-    return {name: _title(found[name]) for name in order}
-
-
-def everything(quick: bool) -> list[str]:
-    """What `all` stands for."""
-    return [name for name in list_experiments() if quick or name not in BY_NAME]
 
 
 def find_experiment(name: str) -> Experiment:
@@ -224,10 +203,6 @@ def versions() -> dict[str, str]:
 
 def _module(name: str) -> Any:
     return importlib.import_module(f"involutive.experiments.{name}")
-
-
-def _title(module: Any) -> str:
-    return (module.__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from involutive.core.errors import InputError, check
-from involutive.core.files import replacing
+from involutive.core.files import REPORT_ENDINGS, check_ending, replacing
 from involutive.core.statistics import ess
 from involutive.diagnostics.measured import Evidence
 from involutive.diagnostics.modes import line_of
@@ -40,6 +40,7 @@ def write_report(
     """Write the report of `draws`; see `Draws.report`."""
     check(isinstance(draws, Draws), f"a report is of Draws, got {type(draws).__name__}")
     path = Path(path)
+    check_ending("path of a report", path, REPORT_ENDINGS)
     check(
         path.parent.is_dir(),
         f"the report's folder must exist, got {path.parent}; make it or choose another",

@@ -99,7 +99,6 @@ def load(
     if kind is not None:
         found = type(kernel).__name__
         check(isinstance(kernel, kind), f"{file} must hold a {kind.__name__}, got a {found}")
-    _warn_precision(file, header)
     _warn_target(file, header, target)
     return kernel
 
@@ -132,15 +131,6 @@ def _trace(kernel: AbstractKernel) -> None:
     """Trace one step, without running it, to see that the parts fit together."""
     position = jax.ShapeDtypeStruct((kernel.target.dim,), jnp.result_type(float))
     jax.eval_shape(lambda x: kernel.step(jr.key(0), kernel.init(x)), position)
-
-
-def _warn_precision(path: Any, header: dict[str, Any]) -> None:
-    if header.get("dtype") == "float64" and jnp.result_type(float) == jnp.float32:
-        warnings.warn(
-            f"{path} was saved in float64 and is used in float32; "
-            "jax.config.update('jax_enable_x64', True) keeps its precision",
-            stacklevel=3,
-        )
 
 
 def _warn_target(path: Any, header: dict[str, Any], target: Target) -> None:

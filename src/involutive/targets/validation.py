@@ -20,6 +20,7 @@ from involutive._xla.reading import PERHAPS, UNREAD, Reading, reading_of
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
 from involutive.targets.black_box import OnHost
+from involutive.targets.precision import warn_precision
 
 POINTS = 6
 FAR = 1e6  # along a coordinate; a density that has not fallen here is taken for improper. A guess
@@ -168,7 +169,11 @@ def check_density(target: Density) -> None:
         f"{values[0]:.8g} and then {values[1]:.8g}; take random numbers and changing state out of "
         "it",
     )
-    _check_flat(target)
+    reading = reading_of(target.log_density, target.dim)
+    # far out a loop may not end, and a call of Python may cost hours
+    if reading.bounded:
+        _check_flat(target, reading)
+        warn_precision(target, reading.value)
 
 
 def _twice(target: Density) -> tuple[float, float]:
@@ -177,11 +182,8 @@ def _twice(target: Density) -> tuple[float, float]:
     return first, second
 
 
-def _check_flat(target: Density) -> None:
+def _check_flat(target: Density, reading: Reading) -> None:
     """Go far along each coordinate that the program may or may not read."""
-    reading = reading_of(target.log_density, target.dim)
-    if not reading.bounded:  # far out, a loop may not end, and a call of Python may cost hours
-        return
     began, unread = time.perf_counter(), []
     for i in np.flatnonzero(reading.coordinates == PERHAPS):
         if time.perf_counter() - began > PATIENCE:

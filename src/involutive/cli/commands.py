@@ -1,0 +1,309 @@
+"""The commands of `involutive`: check, call, print; no science.
+
+Each checks its arguments before it imports what takes seconds.
+"""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from involutive._version import __version__
+from involutive.cli import machine
+from involutive.cli.arguments import (
+    check_draws,
+    check_draws_out,
+    check_folder,
+    check_proposal,
+    check_report_out,
+    check_sizes,
+    check_source,
+)
+from involutive.cli.interrupts import INTERRUPTED, patience
+from involutive.cli.options import (
+    Chains,
+    Checkpoint,
+    Coordinator,
+    Distributed,
+    Effective,
+    Folder,
+    Json,
+    Names,
+    Process,
+    Processes,
+    Quiet,
+    Resume,
+    Samples,
+    Seed,
+    Small,
+    Source,
+    Thin,
+    Warmup,
+    Wide,
+    names,
+)
+from involutive.cli.speech import Speech, summary_record
+from involutive.core.errors import check
+
+app = typer.Typer(
+    name="involutive",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Learned MCMC with proposals that are their own inverse: exact whatever was learned.\n\n"
+    "Try `involutive demo` first. Then, with your own density in posterior.py:\n\n"
+    "- `involutive learn posterior.py:target -o proposal.inv`\n\n"
+    "- `involutive sample posterior.py:target proposal.inv -o draws.nc`\n\n"
+    "- `involutive report draws.nc`",
+)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        print(f"involutive {__version__}")  # noqa: T201
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Folder = Path(),
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Learn six separated modes from nothing, sample them, and write report.html.
+
+    HMC runs beside it, and demo.png shows both. Examples:
+
+    - `involutive demo`
+
+    - `involutive demo --out pictures --seed 3`
+    """
+    check_folder(out)
+    machine.prepare()
+    from involutive.cli.demo import run_demo
+
+    began = time.perf_counter()
+    speech = Speech(quiet, json)
+    found = run_demo(seed, out, speech)
+    seconds = time.perf_counter() - began
+    speech.say(f"done in {seconds:.0f} s")
+    speech.result(found | {"seconds": seconds})
+
+
+@app.command()
+def learn(
+    source: Source,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The proposal to write.")] = Path(
+        "proposal.inv"
+    ),
+    seconds: Annotated[
+        float | None, typer.Option(help="Learn for about this long; by default until it is good.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Save what is learned in this file as it goes.")
+    ] = None,
+    resume: Resume = False,
+    x64: Wide = False,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    num_processes: Processes = None,
+    process_id: Process = None,
+) -> None:
+    """Learn a proposal for your own density and save it.
+
+    It needs nothing but the density: it looks for the modes, and says how well the result mixes.
+    Examples:
+
+    - `involutive learn posterior.py:target -o proposal.inv`
+
+    - `involutive learn model.py:model --seconds 30`
+
+    - `involutive learn model.py:model --resume`  (goes on where Ctrl-C stopped the same command)
+    """
+    check_source(source)
+    check_folder(out.parent)
+    if checkpoint is None and resume:
+        checkpoint = out.with_name(out.name + ".checkpoint")
+    patience.keeps(checkpoint, f"involutive learn {source} -o {out}")
+    machine.set_up(distributed, coordinator, num_processes, process_id, x64)
+    from involutive.cli.learning import learn_and_save
+
+    interrupted = learn_and_save(source, out, Speech(quiet, json), {
+        "key": seed, "budget": seconds, "checkpoint": checkpoint, "resume": resume,
+    })  # fmt: skip
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+def sample(
+    source: Source,
+    proposal: Annotated[Path, typer.Argument(help="What `involutive learn` wrote.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The draws to write: .nc, .csv or .parquet.")
+    ] = Path("draws.nc"),
+    chains: Chains = 64,
+    samples: Samples = 1000,
+    warmup: Warmup = None,
+    thin: Thin = 1,
+    ess: Effective = None,
+    checkpoint: Checkpoint = None,
+    resume: Resume = False,
+    x64: Wide = False,
+    seed: Seed = 1,
+    quiet: Quiet = False,
+    json: Json = False,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    num_processes: Processes = None,
+    process_id: Process = None,
+) -> None:
+    """Sample your density with a learned proposal.
+
+    A long run may be stopped and continued: give `--resume` every time. Examples:
+
+    - `involutive sample posterior.py:target proposal.inv -o draws.nc`
+
+    - `involutive sample posterior.py:target proposal.inv --samples 100000 --resume`
+
+    - `involutive sample posterior.py:target proposal.inv --ess 10000`
+    """
+    check_source(source)
+    check_proposal(proposal)
+    check_draws_out(out)
+    check_sizes(chains=chains, samples=samples, thin=thin)
+    machine.set_up(distributed, coordinator, num_processes, process_id, x64)
+    from involutive.cli.sampling import Plan, draw
+
+    if checkpoint is None and (resume or distributed):
+        checkpoint = out.with_name(out.name + ".checkpoint")
+    plan = Plan(seed, chains, samples, warmup, thin, ess, checkpoint, resume)
+    speech = Speech(quiet, json)
+    found = draw(source, proposal, out, plan, speech)
+    if found and found["interrupted"]:
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+def report(
+    draws: Annotated[Path, typer.Argument(help="What `involutive sample` wrote.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page to write; by default DRAWS.html.")
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+    seed: Seed = 0,
+) -> None:
+    """Write one HTML page that says whether draws can be trusted, and why.
+
+    The page is one file that needs no network. Examples:
+
+    - `involutive report draws.nc`
+
+    - `involutive report draws.nc -o report.html`
+    """
+    del seed  # taken everywhere; a report draws nothing
+    out = out or draws.with_suffix(".html")
+    check_draws(draws)
+    check_report_out(out)
+    machine.prepare()
+    from involutive.interop.arviz import read_draws
+
+    speech = Speech(quiet, json)
+    found = read_draws(draws)
+    path = found.report(out)
+    summary = found.summary()
+    speech.say(summary.verdict)
+    speech.say(f"wrote {path}")
+    speech.result({"report": str(path)} | summary_record(summary))
+
+
+@app.command()
+def experiment(
+    name: Annotated[str | None, typer.Argument(help="One of --list, or all.")] = None,
+    show: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
+    quick: Small = False,
+    out: Folder = Path("results"),
+    seed: Annotated[int | None, typer.Option(help="In place of the experiment's own.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds, in an experiment run over several.")
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Run one of the paper's figures or a study beyond it; `all` runs all but `recipe`.
+
+    Examples:
+
+    - `involutive experiment --list`
+
+    - `involutive experiment proposals --quick`
+
+    - `involutive experiment recipe --seeds 2`
+
+    - `involutive experiment all --out results`
+    """
+    from involutive.experiments.catalogue import everything, list_experiments
+
+    speech, known = Speech(quiet, json), list_experiments()
+    if show:
+        width = max(map(len, known))
+        speech.say("\n".join(f"{key:{width}}  {title}" for key, title in known.items()))
+        speech.result({"experiments": known})
+        return
+    check(
+        name == "all" or name in known,
+        f"experiment must be one of {', '.join(known)} or all, got {name or 'none'}; --list "
+        "says what they show",
+    )
+    machine.prepare(x64=True)  # as the recorded results were measured
+    from involutive.experiments import run_experiment
+
+    records = {}
+    for each in everything(quick) if name == "all" else [str(name)]:
+        found = run_experiment(
+            each, quick=quick, out=out, seed=seed, seeds=seeds, progress=speech.progress
+        )
+        held = [f"  {'holds' if ok else 'FAILS'}: {claim}" for claim, ok in found.claims.items()]
+        speech.say("\n".join([f"# {known[each]}", "", found.markdown, *held]))
+        speech.say(f"wrote {found.folder} in {found.seconds:.0f} s\n")
+        records[each] = {"rows": found.rows, "claims": found.claims, "folder": str(found.folder)}
+    speech.result({"experiments": records})
+
+
+@app.command()
+def bench(
+    quick: Small = False,
+    out: Folder = Path("results/bench"),
+    targets: Names = None,
+    peers: Names = None,
+    seconds: Annotated[float | None, typer.Option(help="The most a run may take.")] = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Measure this library and its peers side by side, in one run.
+
+    Examples:
+
+    - `involutive bench --quick`
+
+    - `involutive bench --targets mog6 --peers involutive,nuts_64`
+    """
+    machine.prepare(x64=True)  # as the recorded results were measured
+    from involutive.bench import run as run_bench
+
+    speech = Speech(quiet, json)
+    found = run_bench(quick, out, names(targets), names(peers), seed, speech.say, seconds)
+    speech.say(found.markdown)
+    speech.say(f"wrote {found.folder}")
+    speech.result({"header": found.header, "rows": found.rows, "folder": str(found.folder)})

@@ -1,0 +1,114 @@
+"""Ctrl-C: the command ends with exit code 130 within two seconds, whatever it is doing.
+
+Python hears a signal between two of its own instructions, and not while XLA compiles. So a thread
+hears it too, through a pipe that the signal writes to. It gives the work a moment to end by itself,
+then says what was kept and leaves at once. Every file is written whole or not at all, and threads
+of the compiler are left to the system: to wait for them, or to end them, took long or failed.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from involutive.cli.speech import complain
+
+INTERRUPTED = 130
+GRACE = 1.0  # seconds for the work to end by itself
+
+
+class Patience:
+    """What Ctrl-C does at this moment, and what it will say."""
+
+    def __init__(self) -> None:
+        self.kept = ""
+        self._checkpoint: Path | None = None
+        self._command = ""
+        self._busy = threading.Event()
+        self._lock = threading.Lock()
+        self._said = False
+
+    def begin(self) -> None:
+        """Hear Ctrl-C from now on; on the main thread of a command."""
+        hears, tells = os.pipe()
+        os.set_blocking(tells, False)
+        signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
+        # no exception while libraries are imported: some of them abort the process at one
+        signal.signal(signal.SIGINT, lambda *_: self.leave())
+        threading.Thread(target=self._listen, args=(hears,), daemon=True).start()
+
+    def keeps(self, checkpoint: Path | None, command: str) -> None:
+        """Say that what is learned is kept in `checkpoint`, which `command` can go on from."""
+        self._checkpoint, self._command, self.kept = checkpoint, command, ""
+
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Within this context Ctrl-C raises, so that the work can keep what it has."""
+        before = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, before)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Within this context Ctrl-C is the work's own affair; a second one leaves at once."""
+        self._busy.set()
+        try:
+            with self.raising():
+                yield
+        finally:
+            self._busy.clear()
+
+    def sentence(self) -> str:
+        """What is said at the end."""
+        parts = ["interrupted", self.kept, self._how_to_go_on()]
+        return "; ".join(part for part in parts if part)
+
+    def say(self) -> None:
+        """Print the sentence, once."""
+        with self._lock:
+            if not self._said:
+                self._said = True
+                if sys.stderr.isatty():  # in place of the line of progress, which hides the cursor
+                    sys.stderr.write("\r\x1b[2K\x1b[?25h")
+                complain(self.sentence())
+
+    def leave(self) -> None:
+        """Say what was kept and end the process, with no word from any thread."""
+        self.say()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)
+
+    def _how_to_go_on(self) -> str:
+        if not self._command:
+            return ""
+        if self._checkpoint is None:
+            return "" if self.kept else "nothing was kept; with --resume it would be"
+        again = f"{self._command} --checkpoint {self._checkpoint} --resume"
+        if self._checkpoint.exists():
+            return f"kept {self._checkpoint}; to go on: {again}"
+        return f"nothing to keep yet; to begin again: {again}"
+
+    def _listen(self, hears: int) -> None:
+        count = 0
+        while True:
+            heard = os.read(hears, 1)
+            if heard != bytes([signal.SIGINT]):
+                continue
+            count += 1
+            if self._busy.is_set() and count == 1:
+                complain("interrupted: the draws in flight are finished first; again to leave now")
+                continue
+            threading.Event().wait(GRACE)
+            self.leave()
+
+
+patience = Patience()
