@@ -29,7 +29,7 @@ class Missed:
 
     Attributes:
         log_mass: the logarithm of the integral of p there; -inf if nothing was found.
-        point: where p/q is highest of what was found, or None.
+        point: the densest point of what was found, or None.
     """
 
     log_mass: float = -np.inf
@@ -55,13 +55,12 @@ def missed(
     reach = np.full(len(starts), np.sqrt(p.dim))
     ends, values = climb(p, starts, scale, reach, STEPS)
     level = max(top, log_z + ABOVE)
-    high = np.isfinite(values) & (values - q.values(ends) > level)
+    high = np.isfinite(values) & (values > q.values(ends) + level)
     if not high.any():
         return Missed()
     hills = _distinct(ends[high], values[high], scale)
     log_mass = _mass(p, q, hills, scale, level, rng)
-    ratio = p.values(hills) - q.values(hills)
-    return Missed(log_mass, hills[np.argmax(ratio)])
+    return Missed(log_mass, hills[np.argmax(p.values(hills))])
 
 
 def _wider(drawn: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -103,7 +102,8 @@ def _mass(
     for hill, factor in zip(hills, factors, strict=True):
         density = np.logaddexp(density, _log_student(points - hill, factor))
     value = p.values(points).astype(np.float64)
-    outside = value - q.values(points) > level - ABOVE / 2
+    known = q.values(points).astype(np.float64)
+    outside = value > known + (level - ABOVE / 2)
     weights = np.where(np.isfinite(value) & outside, value - density + np.log(count), -np.inf)
     return log_mean_exp(weights)
 

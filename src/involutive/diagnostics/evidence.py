@@ -19,6 +19,7 @@ from flowjax.distributions import AbstractDistribution, Normal
 from jaxtyping import Array, Key
 
 from involutive._xla.batched import LawRows, Rows
+from involutive._xla.compilation import jit_once
 from involutive.core.errors import InputError, check, check_count
 from involutive.core.keys import KeyLike, as_key, generator, split
 from involutive.core.statistics import ess, log_mean_exp, mcse, pareto_k, rhat
@@ -86,8 +87,9 @@ def evidence(
     _check_draws(draws, kernel)
     key_q, key_chains, key_probe = split(as_key(key), 3)
     p, q = Rows(kernel.target.log_density, kernel.target.dim), LawRows(law)
-    drawn = q.draws(key_q, num_samples)
-    forward = _log_weights(p.values(drawn), q.values(drawn))
+    # log q from the way a draw was made: the way back is inexact where a coupling stretches much
+    drawn, log_q = (np.asarray(part) for part in _draws(law, key_q, num_samples))
+    forward = _log_weights(p.values(drawn), log_q)
     check(
         np.isfinite(forward).any(),
         "the density must be finite somewhere under q, but it was -inf or NaN at every one of "
@@ -168,6 +170,11 @@ def effective_share(forward: np.ndarray) -> float:
     return float(weights.sum() ** 2 / (weights.size * np.sum(weights**2)))
 
 
+@jit_once
+def _draws(law: AbstractDistribution, key: Array, count: int) -> tuple[Array, Array]:
+    return law.sample_and_log_prob(key, (count,))
+
+
 class _Figures(NamedTuple):
     """What the verdict rests on."""
 
@@ -195,7 +202,7 @@ class _Figures(NamedTuple):
                 "proposal's draws: the proposal misses a mode or a tail"
             )
         ratio = self.outside.log_mass - self.importance.log_z
-        share = 1 / (1 + np.exp(-min(ratio, 700.0))) if np.isfinite(ratio) else 0.0
+        share = 1 / (1 + np.exp(-np.clip(ratio, -700.0, 700.0))) if np.isfinite(ratio) else 0.0
         if share > max(OUTSIDE, 2 * self.importance.error):
             reasons.append(
                 f"at least {share:.2g} of the mass lies outside the proposal, near "
@@ -224,10 +231,14 @@ class _Figures(NamedTuple):
 
 
 def _log_weights(log_p: np.ndarray, log_q: np.ndarray) -> np.ndarray:
-    """log p - log q in double precision; NaN counts as a density of zero, as it does in chains."""
+    """log p - log q in double precision.
+
+    A density of NaN or +inf counts as zero, as it does in chains, which reject such points; so
+    does a point at which q cannot be computed.
+    """
+    fine = (log_p < np.inf) & np.isfinite(log_q)
     with np.errstate(invalid="ignore"):
-        log_w = log_p.astype(np.float64) - log_q.astype(np.float64)
-    return np.where(np.isnan(log_w), -np.inf, log_w)
+        return np.where(fine, log_p.astype(np.float64) - log_q.astype(np.float64), -np.inf)
 
 
 def _check_draws(draws: Draws | None, kernel: AbstractKernel) -> None:

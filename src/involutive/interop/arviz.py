@@ -15,7 +15,9 @@ import xarray as xr
 from involutive._version import __version__
 from involutive.core.errors import InputError, check
 from involutive.core.files import replacing
+from involutive.core.keys import KeyLike, as_key
 from involutive.core.text import first_line
+from involutive.interop.arviz_data import Asked, data_groups
 from involutive.sampling.draws import Draws
 from involutive.sampling.quantities import Quantities, quantities
 from involutive.targets.target import Target
@@ -29,12 +31,20 @@ TAILS = (0.05, 0.95)  # 1.x would take other tails than 0.x
 # ── Containers ──────────────────────────────────────────────────────────────────────────────────
 
 
-def from_draws(draws: Draws) -> Any:
-    """Return draws as ArviZ's container.
+def from_draws(
+    draws: Draws,
+    log_likelihood: bool | None = None,
+    posterior_predictive: bool = False,
+    prior: int = 0,
+    key: KeyLike = 0,
+) -> Any:
+    """Return draws as ArviZ's container; see `Draws.to_arviz`.
 
     Groups: `posterior` (constrained variables with the target's dims and coords), `sample_stats`
-    under ArviZ's names (`lp`, `acceptance_rate`, `diverging`, ...), and `unconstrained_posterior`
-    (the flat positions). What it takes to repeat the run is in the attributes.
+    under ArviZ's names (`lp`, `acceptance_rate`, `diverging`, ...), `unconstrained_posterior` (the
+    flat positions), and for a target that knows its data `log_likelihood`, `observed_data`,
+    `constant_data` and what else was asked for. What it takes to repeat the run is in the
+    attributes.
     """
     found = draws.derived or quantities(draws.target, draws.positions)
     attributes = _attributes(draws, found)
@@ -43,6 +53,9 @@ def from_draws(draws: Draws) -> Any:
         "sample_stats": _sample_stats(draws, found),
         "unconstrained_posterior": _dataset({"position": draws.positions}, {}, {}),
     }
+    if draws.derived is None:
+        asked = Asked(log_likelihood, posterior_predictive, prior, as_key(key))
+        groups |= data_groups(draws, asked, _dataset)
     for dataset in groups.values():
         dataset.attrs.update(attributes)
     if TREES:
@@ -148,18 +161,23 @@ def _sample_stats(draws: Draws, found: Quantities) -> xr.Dataset:
     return dataset
 
 
-def _dataset(variables: dict[str, np.ndarray], dims: dict, coords: dict) -> xr.Dataset:
+def _dataset(
+    variables: dict[str, np.ndarray],
+    dims: dict,
+    coords: dict,
+    lead: tuple[str, ...] = ("chain", "draw"),
+) -> xr.Dataset:
     """A dataset with axes `chain`, `draw` and the named ones, as ArviZ lays it out."""
-    data, places = {}, {}
+    data, places, first = {}, {}, len(lead)
     for name, values in variables.items():
         given = dims.get(name, ())
         check(
-            len(given) in (0, values.ndim - 2),
-            f"dims of {name} must name its {values.ndim - 2} axes, got {tuple(given)}",
+            len(given) in (0, values.ndim - first),
+            f"dims of {name} must name its {values.ndim - first} axes, got {tuple(given)}",
         )
-        axes = tuple(given) or tuple(f"{name}_dim_{i}" for i in range(values.ndim - 2))
-        data[name] = (("chain", "draw", *axes), values)
-        sizes = dict(zip(("chain", "draw", *axes), values.shape, strict=True))
+        axes = tuple(given) or tuple(f"{name}_dim_{i}" for i in range(values.ndim - first))
+        data[name] = ((*lead, *axes), values)
+        sizes = dict(zip((*lead, *axes), values.shape, strict=True))
         places |= {axis: np.asarray(coords.get(axis, np.arange(n))) for axis, n in sizes.items()}
     return xr.Dataset(data, coords=places)
 

@@ -6,6 +6,7 @@ log-Jacobians.
 
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,8 @@ import numpy as np
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
 from involutive.interop.extras import require
+from involutive.interop.numpyro_data import is_data, is_latent, observed
+from involutive.targets.positions import Form
 from involutive.targets.target import Target
 
 require("numpyro", "numpyro")
@@ -40,12 +43,21 @@ def read(model: Any, args: tuple, kwargs: dict[str, Any]) -> Model:
         sites = _trace(model, args, kwargs)
         _check_latent(sites)
         info = _initialise(model, args, kwargs)
+    dims, form = _dims(sites), Form(info.param_info.z)
+
+    def constrain(z: Any) -> dict[str, Any]:
+        return dict(info.postprocess_fn(z))
+
+    def at(x: Any) -> dict[str, Any]:
+        return constrain(form.restore(x))
+
     goal = Target(
         lambda z: -info.potential_fn(z),
         like=info.param_info.z,
         name=getattr(model, "__name__", "model"),
-        constrain=lambda z: dict(info.postprocess_fn(z)),
-        dims=_dims(sites),
+        constrain=constrain,
+        dims={name: axes for name, axes in dims.items() if not is_data(sites[name])},
+        observed=observed(model, args, kwargs, sites, at, dims),
     )
     return Model(goal, goal.restore, info.postprocess_fn)
 
@@ -60,22 +72,22 @@ def _trace(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> di
 
 
 def _check_latent(sites: dict[str, Any]) -> None:
-    latent = {name: site for name, site in sites.items() if _is_latent(site)}
+    latent = {name: site for name, site in sites.items() if is_latent(site)}
     check(
         latent,
         "the model must have a latent variable to sample, got none; leave at least one "
         "numpyro.sample site without obs=",
     )
     discrete = [name for name, site in latent.items() if site["fn"].support.is_discrete]
+    # NumPyro sums such sites out, as for NUTS, with funsor's help
+    finite = all(latent[name]["fn"].has_enumerate_support for name in discrete)
+    funsor = find_spec("funsor") is not None
     check(
-        not discrete,
+        not discrete or (finite and funsor and len(discrete) < len(latent)),
         f"the model's latent variables must be continuous, but {', '.join(discrete)} is discrete; "
-        "sum it out, for example with numpyro.distributions.MixtureSameFamily",
+        "sum it out, for example with numpyro.distributions.MixtureSameFamily"
+        + (", or install funsor" if finite and not funsor else ""),
     )
-
-
-def _is_latent(site: dict[str, Any]) -> bool:
-    return site["type"] == "sample" and not site["is_observed"]
 
 
 def _initialise(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -114,11 +126,12 @@ def _dims(sites: dict[str, Any]) -> dict[str, list[str]]:
     """Names of the axes of every reported site: its plates, then the infer option `event_dims`."""
     named = {}
     for name, site in sites.items():
-        if not (_is_latent(site) or site["type"] == "deterministic"):
+        if site["type"] not in ("sample", "deterministic"):
             continue
         shape = np.shape(site["value"])
         plates = [frame for frame in site["cond_indep_stack"] if frame.dim is not None]
-        event = site["fn"].event_dim if _is_latent(site) else max(len(shape) - len(plates), 0)
+        drawn = site["type"] == "sample"
+        event = site["fn"].event_dim if drawn else max(len(shape) - len(plates), 0)
         axes = [f"{name}_dim_{axis}" for axis in range(len(shape))]
         for frame in plates:
             axis = len(shape) - event + frame.dim

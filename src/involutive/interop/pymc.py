@@ -17,6 +17,8 @@ import numpy as np
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
 from involutive.interop.extras import require
+from involutive.interop.pymc_data import observed
+from involutive.targets.positions import Form
 from involutive.targets.target import Target
 
 STARTS = 100  # points tried for a finite density
@@ -39,6 +41,7 @@ def target(model: Any) -> Target:
     _check_free(model)
     density, constrain = _compile(bridge, model)
     start = _start(model, density)
+    form = Form(start)
     coords, dims = _labels(model, {name: np.ndim(x) for name, x in constrain(start).items()})
     return Target(
         density,
@@ -47,6 +50,7 @@ def target(model: Any) -> Target:
         constrain=constrain,
         dims=dims,
         coords=coords,
+        observed=observed(bridge, model, lambda x: constrain(form.restore(x)), form.restore),
     )
 
 

@@ -92,9 +92,37 @@ class Draws:
     def _quantities(self) -> Any:
         return self.derived or quantities(self.target, self.positions)
 
-    def to_arviz(self) -> Any:
-        """Return ArviZ's `InferenceData` (0.x) or `DataTree` (1.x), variables named."""
-        return view("arviz")(self)
+    def to_arviz(
+        self,
+        *,
+        log_likelihood: bool | None = None,
+        posterior_predictive: bool = False,
+        prior: int = 0,
+        key: Any = 0,
+    ) -> Any:
+        """Return ArviZ's `InferenceData` (0.x) or `DataTree` (1.x), variables named.
+
+        It has the groups posterior and sample_stats; for a target that knows its data (a NumPyro
+        or PyMC model, or `Target(..., log_likelihood=...)`) also log_likelihood, observed_data and
+        constant_data.
+
+        Args:
+            log_likelihood: whether to add the pointwise log likelihood; by default if it is known
+                and not larger than 50 million numbers.
+            posterior_predictive: whether to add new observations, one set per draw.
+            prior: how many draws of the prior, and of observations under it, to add.
+            key: an int seed or a JAX key, for predictions and the prior.
+
+        Example:
+            ```python
+            import involutive as inv
+
+            kernel = inv.random_walk(inv.targets.mog2_1d(), 0.8)
+            data = inv.sample(kernel, key=0, num_chains=2, num_samples=9).to_arviz()
+            assert data["posterior"]["x"].shape == (2, 9, 1)
+            ```
+        """
+        return view("arviz")(self, log_likelihood, posterior_predictive, prior, key)
 
     def summary(self) -> Any:
         """Return the table of means, ESS, R-hat and MCSE, with a verdict in plain words."""

@@ -113,9 +113,9 @@ def quantities(target: Target, positions: np.ndarray) -> Quantities:
     """Work out the quantities of draws `(chains, draws, dim)` of a target."""
     mode, weights = None, None
     if target.modes is not None:
-        mode, weights = _over(target.modes.label, positions), target.modes.weights
+        mode, weights = over(target.modes.label, positions), target.modes.weights
     labels = target.labels
-    unordered = _over(target.constrain, positions)
+    unordered = over(target.constrain, positions)
     variables = {name: unordered[name] for name in _names(target)}
     return Quantities(
         variables, positions, mode, weights,
@@ -141,7 +141,7 @@ def judged(target: Target, positions: np.ndarray) -> dict[str, np.ndarray]:
     if target.labels.declared:
         return quantities(target, positions).judged()
     names = {f"x[{i}]": positions[..., i] for i in range(positions.shape[2])}
-    mode = None if target.modes is None else _over(target.modes.label, positions)
+    mode = None if target.modes is None else over(target.modes.label, positions)
     weights = None if target.modes is None else target.modes.weights
     return names | Quantities({}, positions, mode, weights).shape()
 
@@ -158,7 +158,7 @@ def _names(target: Target) -> list[str]:
     return names
 
 
-def _over(function: Callable[[Any], Any], positions: np.ndarray) -> Any:
+def over(function: Callable[[Any], Any], positions: np.ndarray) -> Any:
     """Apply a function of one position to all of them, a fixed number of rows at a time."""
     rows = positions.reshape(-1, positions.shape[-1])
     size = min(ROWS, len(rows))

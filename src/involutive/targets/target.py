@@ -20,6 +20,7 @@ from involutive._xla.lapack import one_by_one
 from involutive.core.errors import check, check_count
 from involutive.targets.black_box import BlackBox, OnHost, black_box
 from involutive.targets.by_name import Arguments, OnParameters, arguments_of, call
+from involutive.targets.observed import Observed, pointwise
 from involutive.targets.parameters import Parameters, as_parameters
 from involutive.targets.positions import Form
 from involutive.targets.prior_transform import cube
@@ -56,6 +57,10 @@ class Target(eqx.Module):
         dims, coords: ArviZ's names for the axes of the constrained variables.
         extent: a length that covers the bulk, for pictures.
         periods: the ends of the circle of every constrained variable that is an angle.
+        log_likelihood: the pointwise log likelihood, called as the density is: one number per
+            observation, as an array or as a dict of arrays. It is not sampled from; ArviZ's `loo`
+            and `compare` need it.
+        observed: the same and the data of a model, from the adapters of other libraries.
         arguments: how declared values are passed: "names", "dict" or "vector"; by default by name
             if the density's arguments are the parameters, and as one dict if it has one argument.
         backend: "jax", or "numpy" for any Python function: it gets NumPy values, is never traced,
@@ -94,6 +99,7 @@ class Target(eqx.Module):
     parameters: Parameters | None = eqx.field(static=True)
     initial: AbstractDistribution | None
     black_box: BlackBox | None = eqx.field(static=True)
+    observed: Observed | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -109,6 +115,8 @@ class Target(eqx.Module):
         coords: Mapping[str, Any] | None = None,
         extent: float | None = None,
         periods: Mapping[str, tuple[float, float]] | None = None,
+        log_likelihood: Callable[..., Any] | None = None,
+        observed: Observed | None = None,
         arguments: Arguments | None = None,
         backend: str = "jax",
         vectorized: bool = False,
@@ -159,6 +167,11 @@ class Target(eqx.Module):
             self.constrain = _OnPytree(constrain, form) if constrain else form.named
         if self.black_box is not None:
             self.log_density = OnHost(self.black_box, self.parameters)
+        self.observed = observed
+        if log_likelihood is not None:
+            kind = type(log_likelihood).__name__
+            check(callable(log_likelihood), f"log_likelihood must be a function, got {kind}")
+            self.observed = pointwise(_flat(log_likelihood, self.parameters, self.form, arguments))
         self.sample, self.modes, self.extent = sample, modes, extent
         self.labels = _labels(self.parameters, dims, coords, periods)
         check_program(self.log_density, self.dim, self.coordinate)
@@ -268,6 +281,18 @@ class Target(eqx.Module):
 @eqx.filter_jit
 def _over_rows(function: Callable[[Vector], Any], points: Any) -> Any:
     return jax.vmap(function)(points)
+
+
+def _flat(
+    function: Callable[..., Any],
+    parameters: Parameters | None,
+    form: Form | None,
+    arguments: Arguments | None,
+) -> Callable[[Vector], Any]:
+    """A function of what the density receives as one of the flat vector."""
+    if parameters is not None:
+        return _OnValues(function, parameters, arguments_of(function, parameters, arguments))
+    return function if form is None else _OnPytree(function, form)
 
 
 class _OnPytree(eqx.Module):

@@ -1,0 +1,189 @@
+"""ArviZ's groups on data: from a pointwise log likelihood, NumPyro and PyMC models."""
+
+import arviz as az
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import involutive as inv
+from involutive.interop.arviz import group
+
+Y = np.array([1.0, 2.0, 3.5])
+SCHOOLS = np.array([28.0, 8, -3, 7, -1, 1, 18, 12])
+SIGMA = np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning"),
+]
+
+
+@pytest.fixture
+def foreign_style():
+    """NumPyro uses a key twice and promotes ranks; PyTensor's code promotes ranks too."""
+    jax.config.update("jax_debug_key_reuse", False)
+    jax.config.update("jax_numpy_rank_promotion", "allow")
+    yield
+    jax.config.update("jax_debug_key_reuse", True)
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def terms(mu):
+    return -0.5 * (Y - mu) ** 2 - 0.5 * jnp.log(2 * jnp.pi)
+
+
+def few(target, count=40):
+    kernel = inv.random_walk(target, 1.0)
+    return inv.sample(kernel, key=0, num_chains=2, num_samples=count)
+
+
+def test_a_pointwise_log_likelihood_gives_the_group():
+    parameters = inv.Parameters(mu=inv.Normal(0.0, 2.0))
+    target = inv.Target(lambda mu: jnp.sum(terms(mu)), parameters, log_likelihood=terms)
+    draws = few(target)
+    data = draws.to_arviz(prior=25)
+    found = group(data, "log_likelihood")["y"]
+    assert found.dims[:2] == ("chain", "draw") and found.shape == (2, 40, 3)
+    np.testing.assert_allclose(found, jax.vmap(jax.vmap(terms))(draws["mu"]), rtol=1e-12)
+    assert group(data, "prior")["mu"].shape == (1, 25)
+    found = az.loo(data)
+    assert np.isfinite(found.elpd_loo if hasattr(found, "elpd_loo") else found.elpd)
+    assert "log_likelihood" not in draws.to_arviz(log_likelihood=False)
+
+
+def test_of_a_vector_and_of_a_pytree():
+    plain = inv.Target(lambda x: jnp.sum(terms(x[0])), 1, log_likelihood=lambda x: terms(x[0]))
+    nested = inv.Target(
+        lambda z: jnp.sum(terms(z["mu"])), like={"mu": 0.0},
+        log_likelihood=lambda z: {"height": terms(z["mu"])},
+    )  # fmt: skip
+    assert list(group(few(plain).to_arviz(), "log_likelihood").data_vars) == ["y"]
+    assert list(group(few(nested).to_arviz(), "log_likelihood").data_vars) == ["height"]
+
+
+def test_what_a_bare_density_cannot_give_is_named():
+    draws = few(inv.targets.gaussian(1))
+    with pytest.raises(inv.InputError, match="posterior_predictive needs a model"):
+        draws.to_arviz(posterior_predictive=True)
+    with pytest.raises(inv.InputError, match="prior needs a prior"):
+        draws.to_arviz(prior=10)
+    with pytest.raises(inv.InputError, match="log_likelihood must be a function"):
+        inv.Target(lambda x: -jnp.sum(x**2), 1, log_likelihood=3)
+
+
+def numpyro_schools(sigma, y):
+    import numpyro
+    from numpyro import distributions as dist
+
+    mu = numpyro.sample("mu", dist.Normal(0, 5))
+    tau = numpyro.sample("tau", dist.HalfCauchy(5))
+    with numpyro.plate("school", 8):
+        z = numpyro.sample("z", dist.Normal(0, 1))
+        theta = numpyro.deterministic("theta", mu + tau * z)
+        numpyro.sample("obs", dist.Normal(theta, sigma), obs=y)
+
+
+def numpyro_pooled(sigma, y):
+    import numpyro
+    from numpyro import distributions as dist
+
+    mu = numpyro.sample("mu", dist.Normal(0, 5))
+    with numpyro.plate("school", 8):
+        numpyro.sample("obs", dist.Normal(mu, sigma), obs=y)
+
+
+def pymc_schools(pooled=False):
+    pm = pytest.importorskip("pymc")
+    with pm.Model(coords={"school": np.arange(8)}) as model:
+        sigma = pm.Data("sigma", SIGMA, dims="school")
+        theta = pm.Normal("mu", 0, 5)
+        if not pooled:
+            tau = pm.HalfCauchy("tau", 5)
+            z = pm.Normal("z", 0, 1, dims="school")
+            theta = pm.Deterministic("theta", theta + tau * z, dims="school")
+        pm.Normal("obs", theta, sigma, observed=SCHOOLS, dims="school")
+    return model
+
+
+@pytest.mark.usefixtures("foreign_style")
+def test_a_numpyro_model_gives_every_group():
+    from numpyro import distributions as dist
+
+    draws = few(inv.interop.numpyro.target(numpyro_schools, SIGMA, SCHOOLS))
+    data = draws.to_arviz(posterior_predictive=True, prior=30)
+    log_likelihood = group(data, "log_likelihood")["obs"]
+    assert log_likelihood.dims == ("chain", "draw", "school")
+    expected = dist.Normal(draws["theta"], SIGMA).log_prob(SCHOOLS)
+    np.testing.assert_allclose(log_likelihood, expected, rtol=1e-9)
+    np.testing.assert_array_equal(group(data, "observed_data")["obs"], SCHOOLS)
+    np.testing.assert_array_equal(group(data, "constant_data")["sigma"], SIGMA)
+    new = group(data, "posterior_predictive")["obs"]
+    assert new.dims == ("chain", "draw", "school")
+    away = (new.to_numpy() - draws["theta"]) / SIGMA
+    assert abs(away.mean()) < 0.15 and abs(away.std() - 1) < 0.15
+    prior = group(data, "prior")
+    assert prior["theta"].shape == (1, 30, 8) and abs(float(prior["mu"].std()) - 5) < 3
+    assert group(data, "prior_predictive")["obs"].shape == (1, 30, 8)
+
+
+@pytest.mark.usefixtures("foreign_style")
+def test_enumerated_sites_are_summed_out():
+    pytest.importorskip("funsor")
+    import numpyro
+    from numpyro import distributions as dist
+
+    weights, y = jnp.array([0.4, 0.6]), np.array([-3.1, -2.8, 2.9, 3.2])
+
+    def labelled(y):
+        m = numpyro.sample("m", dist.Normal(jnp.array([-3.0, 3.0]), 1).to_event(1))
+        with numpyro.plate("n", len(y)):
+            k = numpyro.sample("k", dist.Categorical(weights), infer={"enumerate": "parallel"})
+            numpyro.sample("obs", dist.Normal(m[k], 1.0), obs=y)
+
+    def summed(y):
+        m = numpyro.sample("m", dist.Normal(jnp.array([-3.0, 3.0]), 1).to_event(1))
+        mixed = dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(m, 1.0))
+        with numpyro.plate("n", len(y)):
+            numpyro.sample("obs", mixed, obs=y)
+
+    ours, theirs = (inv.interop.numpyro.target(model, y) for model in (labelled, summed))
+    for point in ([0.0, 0.0], [-3.0, 3.0], [1.0, 2.0]):
+        x = jnp.array(point)
+        np.testing.assert_allclose(ours.log_density(x), theirs.log_density(x), rtol=1e-9)
+    assert list(group(few(ours).to_arviz(), "posterior").data_vars) == ["m"]
+
+
+@pytest.mark.deep
+@pytest.mark.usefixtures("foreign_style")
+@pytest.mark.filterwarnings("ignore")
+def test_schools_agree_between_numpyro_and_pymc():
+    """az.loo and az.compare from both libraries agree to 0.05, and the plots run."""
+    targets = {
+        "numpyro": [
+            inv.interop.numpyro.target(model, SIGMA, SCHOOLS)
+            for model in (numpyro_schools, numpyro_pooled)
+        ],
+        "pymc": [inv.interop.pymc.target(pymc_schools(pooled)) for pooled in (False, True)],
+    }
+    tables = {}
+    for number, (name, pair) in enumerate(targets.items()):
+        data = []
+        for target in pair:
+            draws = inv.sample(
+                inv.hmc(target, 0.35, 8), key=number, num_chains=16, num_samples=2000,
+                num_warmup=300,
+            )  # fmt: skip
+            data.append(draws.to_arviz(posterior_predictive=True, prior=50))
+        tables[name] = az.compare(dict(zip(("schools", "pooled"), data, strict=True)))
+        az.summary(data[0])
+        az.plot_trace(data[0])
+        az.plot_pair(data[0], var_names=["mu", "tau"])
+        (az.plot_ppc if hasattr(az, "plot_ppc") else az.plot_ppc_dist)(data[0])
+        assert {"observed_data", "constant_data", "prior_predictive"} <= set(_names(data[0]))
+    column = "elpd_loo" if "elpd_loo" in tables["pymc"] else "elpd"
+    gaps = tables["numpyro"][column] - tables["pymc"][column]
+    assert np.abs(gaps).max() < 0.05
+
+
+def _names(data):
+    found = data.groups() if callable(getattr(data, "groups", None)) else data.groups
+    return [name.strip("/") for name in found]
