@@ -10,7 +10,7 @@ from flowjax.distributions import Normal
 import involutive as inv
 from involutive.core.statistics import pareto_k
 from involutive.core.text import decimal
-from involutive.diagnostics.evidence import bridge, importance
+from involutive.diagnostics.estimators import bridge, importance
 from involutive.kernel.proposals import proposal_distribution
 
 MOG6 = inv.targets.mog6()

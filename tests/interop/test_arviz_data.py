@@ -36,6 +36,7 @@ def few(target, count=40):
     return inv.sample(kernel, key=0, num_chains=2, num_samples=count)
 
 
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
 def test_a_pointwise_log_likelihood_gives_the_group():
     parameters = inv.Parameters(mu=inv.Normal(0.0, 2.0))
     target = inv.Target(lambda mu: jnp.sum(terms(mu)), parameters, log_likelihood=terms)
@@ -66,7 +67,11 @@ def test_what_a_bare_density_cannot_give_is_named():
         draws.to_arviz(posterior_predictive=True)
     with pytest.raises(inv.InputError, match="prior needs a prior"):
         draws.to_arviz(prior=10)
-    with pytest.raises(inv.InputError, match="log_likelihood must be a function"):
+
+
+@pytest.mark.usefixtures("as_users_run")
+def test_a_log_likelihood_that_is_no_function():
+    with pytest.raises(inv.InputError, match="log_likelihood must be a function, got int"):
         inv.Target(lambda x: -jnp.sum(x**2), 1, log_likelihood=3)
 
 

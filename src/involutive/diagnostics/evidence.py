@@ -22,8 +22,9 @@ from involutive._xla.batched import LawRows, Rows
 from involutive._xla.compilation import jit_once
 from involutive.core.errors import InputError, check, check_count
 from involutive.core.keys import KeyLike, as_key, generator, split
-from involutive.core.statistics import ess, log_mean_exp, mcse, pareto_k, rhat
+from involutive.core.statistics import pareto_k, rhat
 from involutive.diagnostics.coverage import Missed, missed
+from involutive.diagnostics.estimators import beyond, bridge, effective_share, importance
 from involutive.diagnostics.measured import Estimate, Evidence
 from involutive.kernel.classical import random_walk
 from involutive.kernel.composite import Cycle
@@ -40,7 +41,6 @@ LEAST_SIZE = 100.0  # effective draws of q; below it the error of a mean of weig
 APART = 4.0  # standard errors between the two estimates; a guess
 UNSEEN = 0.01  # share of the chains' draws above every weight of q's draws; a guess
 OUTSIDE = 0.002  # share of Z outside q that is named, however large the error; a guess
-ITERATIONS = 200  # of the bridge; it converges in about ten
 
 
 def evidence(
@@ -104,8 +104,9 @@ def evidence(
     )
     # rounding: what log p and log q are known to, which matters where q = p
     rounding = float(np.finfo(p.dtype).eps) * (1 + float(np.median(np.abs(draws.log_density))))
+    more = float(np.hypot(rounding, beyond(forward)))
     important, joined = (
-        Estimate(log_z, float(np.hypot(error, rounding)))
+        Estimate(log_z, float(np.hypot(error, more)))
         for log_z, error in (importance(forward), bridge(forward, backward))
     )
     rng = generator(key_probe)
@@ -127,47 +128,6 @@ def evidence(
         evaluations=int(evaluations),
         seconds=time.perf_counter() - began,
     )
-
-
-def importance(forward: np.ndarray) -> Estimate:
-    """`log mean w` of draws of q, with the standard error of the mean on the log scale."""
-    log_z = log_mean_exp(forward)
-    weights = np.exp(forward - log_z)
-    return Estimate(log_z, float(weights.std(ddof=1) / np.sqrt(weights.size)))
-
-
-def bridge(forward: np.ndarray, backward: np.ndarray) -> Estimate:
-    """The optimal bridge between draws of q and of chains `(chains, draws)`.
-
-    Args:
-        forward: log p/q at draws of q.
-        backward: log p/q at the chains' draws.
-    """
-    count = forward.size
-    centre = log_mean_exp(forward)
-    ahead, back = forward - centre, backward - centre
-    size = float(np.nan_to_num(ess(back), nan=0.0)) or 1.0
-    share = min(size, back.size) / (min(size, back.size) + count)
-    log_r = 0.0
-    for _ in range(ITERATIONS):
-        low = np.log1p(-share) + log_r
-        new = log_mean_exp(ahead - np.logaddexp(np.log(share) + ahead, low))
-        new -= log_mean_exp(-np.logaddexp(np.log(share) + back, low))
-        if abs(new - log_r) < 1e-10:
-            break
-        log_r = new
-    low = np.log1p(-share) + log_r
-    top = np.exp(ahead - np.logaddexp(np.log(share) + ahead, low))
-    bottom = np.exp(-np.logaddexp(np.log(share) + back, low))
-    of_q = top.std(ddof=1) / top.mean() / np.sqrt(count)
-    of_p = float(np.nan_to_num(mcse(bottom))) / bottom.mean()
-    return Estimate(float(centre + log_r), float(np.hypot(of_q, of_p)))
-
-
-def effective_share(forward: np.ndarray) -> float:
-    """`(Σw)² / (n Σw²)`: the share of draws of q that are effective."""
-    weights = np.exp(forward - np.max(forward))
-    return float(weights.sum() ** 2 / (weights.size * np.sum(weights**2)))
 
 
 @jit_once
