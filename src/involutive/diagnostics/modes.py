@@ -184,7 +184,7 @@ def _labels(draws: Draws) -> np.ndarray:
     if len(some) < 2:
         return np.zeros(draws.log_density.shape, int)
     rows = Rows(draws.target.log_density, draws.target.dim)
-    number = hills(rows, some, uphill=getattr(draws.target, "differentiable", True))
+    number = hills(rows, some, uphill=draws.target.has_gradient)
     scale = np.maximum(some.std(axis=0), 1e-12)
     large = np.bincount(number)[number] >= FEWEST
     large = large if large.any() else np.ones_like(large)
