@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from flowjax.bijections import Identity
 from flowjax.distributions import Normal
 
 import involutive as inv
@@ -19,6 +20,7 @@ from involutive.cli import main as cli
 from involutive.cli.demo import Size, run_demo
 from involutive.cli.source import read_target
 from involutive.cli.speech import Speech
+from involutive.interop.arviz import to_netcdf
 from involutive.learning.outcome import Learned, Outcome
 
 TIMES = (0.2, 0.5, 1.0, 2.0, 4.0, 6.0, 10.0, 15.0, 25.0, 40.0)  # seconds after the start
@@ -101,6 +103,26 @@ def test_learn_sample_report(quick_learn, capsys):
     page = Path("d.html").read_text()
     assert found["verdict"] in page
     assert "What the proposal does" in page and "Learning" in page  # kept in the file of draws
+
+
+def test_evidence_and_its_report(capsys):
+    """log Z of exp(-|x|²/2) in the plane is log 2π; the report shows what was written."""
+    target = read_target("posterior.py:target")
+    law = inv.GaussianMixture(np.ones(1), np.zeros((1, 2)), 1.2 * np.eye(2)[None])
+    inv.save("p.inv", inv.Kernel(target, inv.FunctionBlock(Identity((2,))), law))
+    command = ["evidence", "posterior.py:target", "p.inv", "--samples", "4000"]
+    assert cli.run([*command, "-o", "e.json", "--json"]) == 0
+    found = last_json(capsys)
+    assert found["trustworthy"] and abs(found["log_z"] - np.log(2 * np.pi)) < 4 * found["error"]
+    assert json.loads(Path("e.json").read_text()) == found
+    draws = inv.sample(inv.hmc(target, 0.6, 3), key=0, num_chains=4, num_samples=50)
+    to_netcdf(draws, "d.nc")
+    assert cli.run(["report", "d.nc", "--evidence", "e.json", "-q"]) == 0
+    page = Path("d.html").read_text()
+    assert "Evidence" in page and "bridge sampling" in page and "no prior was declared" in page
+    inv.save("h.inv", inv.hmc(target, 0.6, 3))
+    assert "known density q" in refused(capsys, "evidence", "posterior.py:target", "h.inv")
+    assert "is not" in refused(capsys, "report", "d.nc", "--evidence", "posterior.py")
 
 
 @pytest.fixture

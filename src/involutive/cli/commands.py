@@ -20,6 +20,7 @@ from involutive.cli.arguments import (
     check_sizes,
     check_source,
 )
+from involutive.cli.evidence import evidence
 from involutive.cli.interrupts import INTERRUPTED, patience
 from involutive.cli.options import (
     Chains,
@@ -29,6 +30,7 @@ from involutive.cli.options import (
     Effective,
     Folder,
     Json,
+    LogZ,
     Names,
     Process,
     Processes,
@@ -193,12 +195,16 @@ def sample(
         raise typer.Exit(INTERRUPTED)
 
 
+app.command()(evidence)
+
+
 @app.command()
 def report(
     draws: Annotated[Path, typer.Argument(help="What `involutive sample` wrote.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The page to write; by default DRAWS.html.")
     ] = None,
+    log_z: LogZ = None,
     quiet: Quiet = False,
     json: Json = False,
     seed: Seed = 0,
@@ -216,11 +222,12 @@ def report(
     check_draws(draws)
     check_report_out(out)
     machine.prepare()
+    from involutive.cli.integrating import read_evidence
     from involutive.interop.arviz import read_draws
 
     speech = Speech(quiet, json)
     found = read_draws(draws)
-    path = found.report(out)
+    path = found.report(out, evidence=None if log_z is None else read_evidence(log_z))
     summary = found.summary()
     speech.say(summary.verdict)
     speech.say(f"wrote {path}")

@@ -27,6 +27,10 @@ Warmup = Annotated[
 Wide = Annotated[
     bool, typer.Option("--x64", help="Compute in 64 bits; by default as JAX is set, which is 32.")
 ]
+LogZ = Annotated[
+    Path | None,
+    typer.Option("--evidence", help="What `involutive evidence -o` wrote, to show it too."),
+]
 Thin = Annotated[int, typer.Option(help="Steps a kept draw.")]
 Effective = Annotated[
     float | None, typer.Option(help="Stop once every quantity has this many effective draws.")

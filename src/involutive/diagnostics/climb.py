@@ -51,6 +51,28 @@ def climb(
     return (x * scale).astype(rows.dtype), value
 
 
+def climb_blind(
+    rows: Rows, points: np.ndarray, scale: np.ndarray, steps: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Move every point uphill without a gradient, by random steps that are kept where they rise.
+
+    Returns:
+        The points reached, their log densities, and the length of the last steps in units of
+        `scale`, which is about the width of the hill.
+    """
+    x = np.asarray(points, np.float64)
+    value = np.nan_to_num(rows.values(x.astype(rows.dtype)).astype(np.float64), nan=-np.inf)
+    length = np.ones(len(x))
+    for _ in range(steps):
+        new = x + length[:, None] * scale * rng.normal(size=x.shape)
+        found = np.nan_to_num(rows.values(new.astype(rows.dtype)).astype(np.float64), nan=-np.inf)
+        better = found > value
+        x[better], value[better] = new[better], found[better]
+        # one success in about five keeps the length: the rule of Rechenberg (1973)
+        length *= np.where(better, 1.5, 0.9)
+    return x.astype(rows.dtype), value, length
+
+
 def _next_step(step: np.ndarray, move: np.ndarray, change: np.ndarray) -> np.ndarray:
     bend = -np.sum(move * change, axis=1)
     straight = np.sum(move**2, axis=1) / np.maximum(bend, 1e-300)

@@ -12,9 +12,10 @@ import numpy as np
 
 from involutive._xla.batched import LawRows, Rows
 from involutive.core.statistics import log_mean_exp
-from involutive.diagnostics.climb import climb
+from involutive.diagnostics.climb import climb, climb_blind
 
 STARTS = 512  # climbs; measured by `python -m involutive.bench.evidence --refuse`
+BLIND = 200  # climbs of a density without a gradient; a guess
 STEPS = 100  # gradients of a climb; a guess: most end after thirty
 WIDER = (1.0, 2.0, 4.0)  # how much further than q the starts lie, from its centre; a guess
 HILLS = 32  # uncovered hills whose mass is estimated
@@ -38,7 +39,7 @@ class Missed:
 
 def missed(
     p: Rows, q: LawRows, drawn: np.ndarray, wide: np.ndarray, log_z: float, top: float,
-    rng: np.random.Generator,
+    rng: np.random.Generator, gradient: bool = True,
 ) -> Missed:  # fmt: skip
     """Look for mass of p that q does not cover.
 
@@ -49,17 +50,28 @@ def missed(
         log_z: an estimate of log Z from q's draws.
         top: the largest log p/q among q's draws.
         rng: for the starts and the Student-t draws.
+        gradient: whether the density has one; without it climbs are fewer and blind.
     """
     scale = np.maximum(drawn.std(axis=0), 1e-12).astype(np.float64)
     starts = np.concatenate([_wider(drawn, rng), wide]).astype(p.dtype)
-    reach = np.full(len(starts), np.sqrt(p.dim))
-    ends, values = climb(p, starts, scale, reach, STEPS)
+    lengths = np.ones(0)
+    if gradient:
+        reach = np.full(len(starts), np.sqrt(p.dim))
+        ends, values = climb(p, starts, scale, reach, STEPS)
+    else:
+        starts = starts[rng.permutation(len(starts))[:BLIND]]
+        ends, values, lengths = climb_blind(p, starts, scale, STEPS, rng)
     level = max(top, log_z + ABOVE)
     high = np.isfinite(values) & (values > q.values(ends) + level)
     if not high.any():
         return Missed()
     hills = _distinct(ends[high], values[high], scale)
-    log_mass = _mass(p, q, hills, scale, level, rng)
+    if gradient:
+        factors = np.stack([_factor(h, scale) for h in p.curvatures(hills).astype(np.float64)])
+    else:
+        width = max(float(np.median(lengths[high])), 1e-3)
+        factors = np.tile(np.diag(scale * width), (len(hills), 1, 1))
+    log_mass = _mass(p, q, hills, factors, level, rng)
     return Missed(log_mass, hills[np.argmax(p.values(hills))])
 
 
@@ -87,11 +99,10 @@ def _distinct(points: np.ndarray, values: np.ndarray, scale: np.ndarray) -> np.n
 
 
 def _mass(
-    p: Rows, q: LawRows, hills: np.ndarray, scale: np.ndarray, level: float,
+    p: Rows, q: LawRows, hills: np.ndarray, factors: np.ndarray, level: float,
     rng: np.random.Generator,
 ) -> float:  # fmt: skip
     """`log ∫ p` over where p/q is high, by draws of a Student-t mixture at the hills."""
-    factors = np.stack([_factor(h, scale) for h in p.curvatures(hills).astype(np.float64)])
     count, dim = hills.shape
     noise = rng.normal(size=(count, DRAWS, dim)) / np.sqrt(
         rng.chisquare(FREEDOM, size=(count, DRAWS, 1)) / FREEDOM

@@ -111,7 +111,10 @@ def evidence(
     )
     rng = generator(key_probe)
     wide = _wide_starts(kernel, law, key_probe, rng)
-    outside = missed(p, q, drawn, wide, important.log_z, float(np.max(forward)), rng)
+    outside = missed(
+        p, q, drawn, wide, important.log_z, float(np.max(forward)), rng,
+        kernel.target.has_gradient,
+    )  # fmt: skip
     figures = _Figures(forward, backward, important, joined, outside)
     evaluations = p.evaluations + (flat.shape[0] if own else 0)
     return Evidence(

@@ -1,0 +1,43 @@
+"""`involutive evidence`: its options; the work is in `integrating`, imported when it is needed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from involutive.cli import machine
+from involutive.cli.arguments import check_folder, check_proposal, check_source
+from involutive.cli.options import Json, Quiet, Seed, Source
+from involutive.cli.speech import Speech
+
+
+def evidence(
+    source: Source,
+    proposal: Annotated[Path, typer.Argument(help="What `involutive learn` wrote.")],
+    samples: Annotated[int, typer.Option(help="Draws of the proposal.")] = 20_000,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the result as JSON, for a report.")
+    ] = None,
+    seed: Seed = 2,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Estimate log Z, the log of the integral of your density, with its error.
+
+    It is withheld where the proposal and the chains disagree, or where mass lies outside the
+    proposal. Examples:
+
+    - `involutive evidence posterior.py:target proposal.inv`
+
+    - `involutive evidence posterior.py:target proposal.inv -o evidence.json`
+    """
+    check_source(source)
+    check_proposal(proposal)
+    if out is not None:
+        check_folder(out.parent)
+    machine.prepare()
+    from involutive.cli.integrating import integrate
+
+    speech = Speech(quiet, json)
+    found = integrate(source, proposal, samples, seed, out, speech)
+    speech.result(found)
