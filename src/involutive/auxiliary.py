@@ -20,10 +20,26 @@ from involutive._xla.batch_last import many_at_once
 from involutive._xla.compilation import on_device
 from involutive._xla.generator import normal
 from involutive.core.errors import check, check_count
+from involutive.core.types import ArrayLike
 
 
 def standard_normal(dim: int) -> StandardNormal:
-    """`N(0, I)` in `dim` dimensions, the auxiliary law of the paper's experiments."""
+    """`N(0, I)` in `dim` dimensions, the auxiliary law of the paper's experiments.
+
+    Args:
+        dim: the number of auxiliary coordinates.
+
+    Returns:
+        The distribution, for `Kernel`.
+
+    Raises:
+        InputError: if `dim` is below 1.
+
+    Example:
+        >>> import involutive as inv
+        >>> inv.standard_normal(30).shape
+        (30,)
+    """
     return StandardNormal((check_count("dim", dim),))
 
 
@@ -89,6 +105,22 @@ class GaussianMixture(AbstractDistribution):
 
     A_k is lower triangular with diagonal `exp(log_diagonal_k)`, so every parameter value is a
     valid law: the density needs `A_k (x - μ_k)`, a draw `A_k⁻¹` times a normal vector.
+
+    Args:
+        weights: `(k,)`, positive, up to a constant.
+        means: `(k, dim)`.
+        covariances: `(k, dim, dim)`, positive definite.
+
+    Raises:
+        InputError: if the shapes do not fit together.
+
+    Example:
+        >>> import involutive as inv, jax.numpy as jnp
+        >>> covariances = jnp.stack([jnp.eye(2), jnp.eye(2)])
+        >>> means = jnp.array([[-3.0, 0.0], [3.0, 0.0]])
+        >>> law = inv.GaussianMixture(jnp.ones(2), means, covariances)
+        >>> law.shape, round(float(law.log_prob(jnp.array([3.0, 0.0]))), 3)
+        ((2,), -2.531)
     """
 
     logits: Float[Array, " k"]
@@ -98,26 +130,26 @@ class GaussianMixture(AbstractDistribution):
     shape: tuple[int, ...] = eqx.field(static=True)
     cond_shape: None = eqx.field(static=True)
 
-    def __init__(self, weights: Any, means: Any, covariances: Any):
+    def __init__(self, weights: ArrayLike, means: ArrayLike, covariances: ArrayLike):
         """Build from weights `(k,)`, means `(k, dim)` and covariances `(k, dim, dim)`.
 
         NumPy's arrays are worked on in double precision on the host, where nothing is compiled.
         """
         host = all(isinstance(part, np.ndarray) for part in (weights, means, covariances))
         xp: Any = np if host else jnp
-        means = xp.asarray(means, float)
-        check(means.ndim == 2, f"means must have shape (k, dim), got {means.shape}")
-        count, dim = means.shape
-        covariances = xp.asarray(covariances, float)
+        centres = xp.asarray(means, float)
+        check(centres.ndim == 2, f"means must have shape (k, dim), got {centres.shape}")
+        count, dim = centres.shape
+        spreads = xp.asarray(covariances, float)
         check(
-            covariances.shape == (count, dim, dim),
-            f"covariances must have shape {(count, dim, dim)}, got {covariances.shape}",
+            spreads.shape == (count, dim, dim),
+            f"covariances must have shape {(count, dim, dim)}, got {spreads.shape}",
         )
-        factor = xp.linalg.cholesky(covariances)
+        factor = xp.linalg.cholesky(spreads)
         inverse = xp.linalg.inv(factor) if host else _inverses(factor)
         with np.errstate(divide="ignore"):
             logits = xp.log(xp.asarray(weights, float))
-        parts = (logits, means, xp.log(xp.einsum("kii->ki", inverse)), xp.tril(inverse, -1))
+        parts = (logits, centres, xp.log(xp.einsum("kii->ki", inverse)), xp.tril(inverse, -1))
         if host:
             parts = (on_device(part.astype(jnp.result_type(float))) for part in parts)
         self.logits, self.means, self.log_diagonal, self.lower = parts

@@ -42,7 +42,27 @@ def invertible_block(key: Key[Array, ""], dim: int, make: MakeNetwork) -> fb.Cha
 def additive_cascade(
     key: Key[Array, ""], dim: int, blocks: int = 3, make: MakeNetwork | None = None
 ) -> fb.Chain:
-    """`blocks` invertible blocks of additive couplings with a random permutation between each."""
+    """`blocks` invertible blocks of additive couplings with a random permutation between each.
+
+    Args:
+        key: a JAX key.
+        dim: the number of coordinates.
+        blocks: how many invertible blocks, at least 1.
+        make: makes the networks of the couplings, `(key, in_size, out_size) -> network`; by default
+            one hidden layer of four times the dimension.
+
+    Returns:
+        The bijection, with a determinant of one.
+
+    Raises:
+        InputError: if `blocks` is below 1 or `dim` below 2.
+
+    Example:
+        >>> import involutive as inv, jax.random as jr
+        >>> g = inv.additive_cascade(jr.key(0), dim=4, blocks=2)
+        >>> inv.Conjugate(g, inv.PermutationBlock.swap(4)).size
+        4
+    """
     check_count("blocks", blocks)
     make = mlp(8 * max(dim // 2, 1)) if make is None else make
     parts: list[AbstractBijection] = []

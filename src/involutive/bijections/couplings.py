@@ -55,6 +55,15 @@ class AdditiveCoupling(AbstractBijection):
         split: where the two parts meet.
         flip: keep the second part and shift the first.
         grid: spacing of the lattice the shift is rounded to, or None.
+
+    Raises:
+        InputError: if one of the parts is empty.
+
+    Example:
+        >>> import involutive as inv, jax.numpy as jnp
+        >>> g = inv.AdditiveCoupling(jnp.square, dim=2, split=1)
+        >>> g.transform(jnp.array([3.0, 1.0])).tolist()
+        [3.0, 10.0]
     """
 
     net: Network

@@ -2,7 +2,16 @@
 
 
 class InputError(ValueError):
-    """A mistake in what was passed in. The command line prints it as one line and exits with 2."""
+    """A mistake in what was passed in. The command line prints it as one line and exits with 2.
+
+    Example:
+        >>> import involutive as inv
+        >>> try:
+        ...     inv.standard_normal(0)
+        ... except inv.InputError as error:
+        ...     print(error)
+        dim must be at least 1, got 0
+    """
 
 
 class PrecisionWarning(UserWarning):

@@ -29,6 +29,7 @@ from jaxtyping import Array, Key
 
 from involutive.core.errors import InputError, check, check_count
 from involutive.core.keys import KeyLike, as_key
+from involutive.core.types import ArrayLike
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import AbstractKernel, Kernel, State
 from involutive.sampling.draws import Draws
@@ -102,7 +103,7 @@ def assess(
     steps: int | Sequence[int],
     runs: int = 64,
     key: KeyLike,
-    reference: Any = None,
+    reference: Draws | ArrayLike | None = None,
     starts: int = 256,
     initial: AbstractDistribution | None = None,
     reverse: AbstractKernel | None = None,
@@ -124,6 +125,20 @@ def assess(
         initial: the law X, with a density; by default the kernel's own.
         reverse: the kernel run backwards in time, needed only for kernels of other libraries.
         progress: show a progress bar; by default on a terminal.
+
+    Returns:
+        The bound with its error for every number of steps; see `Assessment`.
+
+    Raises:
+        InputError: if the kernel cannot be run backwards, or X has no density.
+
+    Example:
+        >>> import involutive as inv
+        >>> kernel = inv.random_walk(inv.targets.gaussian(1), 1.0)
+        >>> X = inv.standard_normal(1)
+        >>> found = inv.assess(kernel, steps=2, runs=4, starts=16, key=0, initial=X)
+        >>> found.steps
+        (2,)
     """
     found = type(kernel).__name__
     check(isinstance(kernel, AbstractKernel), f"kernel must be a kernel, got {found}")
@@ -184,7 +199,7 @@ class _Sides:
     block: int
     bar: Progress
 
-    def after_runs(self, forward: Chains, key: Any, wanted: tuple[int, ...]) -> list[np.ndarray]:
+    def after_runs(self, forward: Chains, key: Array, wanted: tuple[int, ...]) -> list[np.ndarray]:
         """Run to x_b for every b, then M - 1 chains of b steps back; the start is the M-th."""
         own, means, done = self._log_weights(forward.state())[:, None], [], 0
         for b, end in _states_at(forward, wanted):
@@ -196,7 +211,7 @@ class _Sides:
             self.bar.update(done, steps=b)
         return means
 
-    def from_posterior(self, draws: np.ndarray, key: Any, wanted: tuple[int, ...]) -> list:
+    def from_posterior(self, draws: np.ndarray, key: Array, wanted: tuple[int, ...]) -> list:
         """M chains back from every posterior draw; one run passes every b."""
         chains, means = self._chains(draws, self.runs, key), []
         for b, state in _states_at(chains, wanted):
@@ -243,9 +258,9 @@ def _error(ran: np.ndarray, kept: np.ndarray) -> float:
     return float(np.sqrt(ran.var(ddof=1) / ran.size + kept.var(ddof=1) / kept.size))
 
 
-def _check_steps(steps: Any) -> tuple[int, ...]:
-    several = isinstance(steps, Sequence | np.ndarray | range) and not isinstance(steps, str)
-    wanted = tuple(check_count("steps", b, least=0) for b in (steps if several else [steps]))
+def _check_steps(steps: int | Sequence[int]) -> tuple[int, ...]:
+    several = steps if isinstance(steps, Sequence | np.ndarray) else [steps]
+    wanted = tuple(check_count("steps", b, least=0) for b in several)
     check(wanted, "steps must hold at least one number of steps, got none")
     check(
         all(a < b for a, b in pairwise(wanted)),
@@ -254,12 +269,12 @@ def _check_steps(steps: Any) -> tuple[int, ...]:
     return wanted
 
 
-def _check_law(law: Any, kernel: AbstractKernel) -> AbstractDistribution:
-    check(
-        isinstance(law, AbstractDistribution),
-        f"initial must be a law X with a density (a FlowJAX distribution), got "
-        f"{type(law).__name__}; pass initial= or build the kernel with one",
-    )
+def _check_law(law: AbstractDistribution | None, kernel: AbstractKernel) -> AbstractDistribution:
+    if not isinstance(law, AbstractDistribution):
+        raise InputError(
+            f"initial must be a law X with a density (a FlowJAX distribution), got "
+            f"{type(law).__name__}; pass initial= or build the kernel with one"
+        )
     check(
         law.shape == (kernel.target.dim,),
         f"initial must be a law of {kernel.target.dim} coordinates, got shape {law.shape}",
@@ -268,7 +283,12 @@ def _check_law(law: Any, kernel: AbstractKernel) -> AbstractDistribution:
 
 
 def _reference(
-    kernel: AbstractKernel, law: Any, given: Any, count: int, key: Any, progress: bool | None
+    kernel: AbstractKernel,
+    law: AbstractDistribution,
+    given: Draws | ArrayLike | None,
+    count: int,
+    key: Array,
+    progress: bool | None,
 ) -> tuple[np.ndarray, str]:
     """Posterior draws, as many as asked for, and where they come from."""
     dim = kernel.target.dim
@@ -285,7 +305,11 @@ def _reference(
 
 
 def _long_run(
-    kernel: AbstractKernel, law: Any, count: int, key: Any, progress: bool | None
+    kernel: AbstractKernel,
+    law: AbstractDistribution,
+    count: int,
+    key: Array,
+    progress: bool | None,
 ) -> tuple[np.ndarray, str]:
     draws = sample(kernel, key=key, initial=law, progress=progress, **LONG_RUN)
     seen = look(kernel.target, draws.positions)

@@ -29,6 +29,13 @@ class Comparison:
         probability: posterior probability of each model.
         probability_error: its standard error.
         notes: what to know before the table is used.
+
+    Example:
+        >>> import involutive as inv
+        >>> one, two = ((name, inv.Evidence(z, 0.1, 0.2, 0.9, (z, 0.1), (z, 0.1))) for name, z in
+        ...             (("one", -3.0), ("two", -5.0)))
+        >>> inv.compare(dict([one, two])).names
+        ('one', 'two')
     """
 
     names: tuple[str, ...]

@@ -36,6 +36,12 @@ class Evidence:
         num_samples: draws of the proposal.
         evaluations: of the density, a gradient counted as three.
         seconds: wall time.
+
+    Example:
+        >>> import involutive as inv
+        >>> found = inv.Evidence(-3.0, 0.1, 0.2, 0.9, (-3.0, 0.1), (-3.0, 0.1))
+        >>> found.log_z, found.trustworthy
+        (-3.0, True)
     """
 
     log_z: float

@@ -34,6 +34,12 @@ class Mode:
         log_density: the highest log density of its draws.
         chains: how many chains visited it.
         log_z: the mode's own log Z, where the evidence is known.
+
+    Example:
+        >>> import involutive as inv
+        >>> mode = inv.Mode(0.4, 0.01, {"x": 2.0}, {"x": 0.5}, -1.2, chains=8)
+        >>> mode.weight, mode.mean["x"]
+        (0.4, 2.0)
     """
 
     weight: float
@@ -54,6 +60,13 @@ class Modes:
         labels: `(chains, draws)`, the mode that each draw lies in.
         changes: how often a chain changed its mode, per draw.
         target: what was sampled.
+
+    Example:
+        >>> import involutive as inv
+        >>> kernel = inv.hmc(inv.targets.mog2(), step_size=0.2, num_steps=5)
+        >>> found = inv.sample(kernel, key=0, num_chains=8, num_samples=50).modes()
+        >>> abs(sum(mode.weight for mode in found.each) - 1) < 1e-6
+        True
     """
 
     each: tuple[Mode, ...]

@@ -41,6 +41,18 @@ def paper_network(
         width: hidden width in multiples of a network's input.
         last_scale: size of the last layers at the start; smaller is closer to the identity.
         scale: states are divided by this before the network and multiplied after it.
+
+    Returns:
+        The involution, of `state_dim + aux_dim` coordinates.
+
+    Raises:
+        InputError: if the sizes are not positive, or their sum is odd or below 4.
+
+    Example:
+        >>> import involutive as inv
+        >>> network = inv.paper_network(0, state_dim=2, aux_dim=30)
+        >>> network.size, network.volume_preserving
+        (32, True)
     """
     size = check_count("state_dim", state_dim) + check_count("aux_dim", aux_dim)
     check_count("width", width)
@@ -68,7 +80,26 @@ def swap_network(
     blocks: int = 4,
     make: MakeNetwork | None = None,
 ) -> Conjugate:
-    """`g⁻¹ ∘ Swap ∘ g` with g a cascade of additive couplings on all coordinates."""
+    """`g⁻¹ ∘ Swap ∘ g` with g a cascade of additive couplings on all coordinates.
+
+    Args:
+        key: an int seed or a JAX key.
+        state_dim: dimension of φ.
+        aux_dim: dimension of π; state and auxiliary together must be even.
+        blocks: how many invertible blocks g has.
+        make: makes the networks of the couplings, `(key, in_size, out_size) -> network`.
+
+    Returns:
+        The involution, of `state_dim + aux_dim` coordinates.
+
+    Raises:
+        InputError: if the sizes are not positive or their sum is odd.
+
+    Example:
+        >>> import involutive as inv
+        >>> inv.swap_network(0, state_dim=2, aux_dim=2).size
+        4
+    """
     size = check_count("state_dim", state_dim) + check_count("aux_dim", aux_dim)
     check(
         size % 2 == 0,

@@ -29,7 +29,16 @@ Scalar = Float[Array, ""]
 
 
 class AbstractInvolution(eqx.Module):
-    """A map of R^size that is its own inverse."""
+    """A map of R^size that is its own inverse.
+
+    Subclasses define `size`, `volume_preserving` and the map itself, of one unbatched vector.
+
+    Example:
+        >>> import involutive as inv
+        >>> f = inv.PermutationBlock.swap(4)
+        >>> isinstance(f, inv.AbstractInvolution), f.size, f.volume_preserving
+        (True, 4, True)
+    """
 
     @property
     @abc.abstractmethod
@@ -50,6 +59,19 @@ class FunctionBlock(AbstractInvolution):
     """`z₁ ⌢ z₂ ↦ g⁻¹(z₂) ⌢ g(z₁)` for a bijection g of one half.
 
     Volume preserving whenever det Dg is constant: the two halves cancel.
+
+    Args:
+        g: any FlowJAX bijection of one half.
+
+    Raises:
+        InputError: if g is no unconditional bijection of one vector.
+
+    Example:
+        >>> import involutive as inv, jax.numpy as jnp
+        >>> from flowjax.bijections import Affine
+        >>> f = inv.FunctionBlock(Affine(jnp.ones(1), 2 * jnp.ones(1)))
+        >>> f(jnp.array([1.0, 5.0]))[0].round(6).tolist()
+        [2.0, 3.0]
     """
 
     g: AbstractBijection
@@ -77,7 +99,20 @@ class FunctionBlock(AbstractInvolution):
 
 
 class PermutationBlock(AbstractInvolution):
-    """`z ↦ (z_σ(1), …, z_σ(n))` for an involution σ of the indices."""
+    """`z ↦ (z_σ(1), …, z_σ(n))` for an involution σ of the indices.
+
+    Args:
+        sigma: the indices σ(1), …, σ(n), from 0.
+
+    Raises:
+        InputError: if σ is not its own inverse.
+
+    Example:
+        >>> import involutive as inv, jax.numpy as jnp
+        >>> f = inv.PermutationBlock([1, 0, 2])
+        >>> f(jnp.array([5.0, 6.0, 7.0]))[0].tolist()
+        [6.0, 5.0, 7.0]
+    """
 
     sigma: Int[Array, " size"]
 
@@ -183,7 +218,22 @@ class SignFlipBlock(AbstractInvolution):
 
 
 class Sandwich(AbstractInvolution):
-    """`outer ∘ inner ∘ outer`."""
+    """`outer ∘ inner ∘ outer`.
+
+    Args:
+        outer: the involution applied first and last.
+        inner: the involution between, of the same size.
+
+    Raises:
+        InputError: if one is no involution or their sizes differ.
+
+    Example:
+        >>> import involutive as inv, jax.numpy as jnp
+        >>> f = inv.Sandwich(inv.PermutationBlock.random(0, 4), inv.MatrixBlock.random(1, 4))
+        >>> z = jnp.arange(4.0)
+        >>> bool(jnp.allclose(f(f(z)[0])[0], z, atol=1e-4))
+        True
+    """
 
     outer: AbstractInvolution
     inner: AbstractInvolution
@@ -210,7 +260,23 @@ class Sandwich(AbstractInvolution):
 
 
 class Conjugate(AbstractInvolution):
-    """`g⁻¹ ∘ inner ∘ g`, g any bijection. Volume preserving if inner is and det Dg is constant."""
+    """`g⁻¹ ∘ inner ∘ g`, g any bijection. Volume preserving if inner is and det Dg is constant.
+
+    Args:
+        g: any FlowJAX bijection of all coordinates.
+        inner: the involution between g and its inverse, of the same size.
+
+    Raises:
+        InputError: if g is no bijection of one vector, inner no involution, or their sizes differ.
+
+    Example:
+        >>> import involutive as inv, jax.numpy as jnp
+        >>> from flowjax.bijections import Affine
+        >>> g = Affine(jnp.zeros(2), jnp.array([1.0, 2.0]))
+        >>> f = inv.Conjugate(g, inv.PermutationBlock([1, 0]))
+        >>> f(jnp.array([1.0, 2.0]))[0].round(6).tolist()
+        [4.0, 0.5]
+    """
 
     g: AbstractBijection
     inner: AbstractInvolution

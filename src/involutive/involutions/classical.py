@@ -15,6 +15,7 @@ from jaxtyping import Array
 
 from involutive.bijections.couplings import AdditiveCoupling
 from involutive.core.errors import check, check_count
+from involutive.core.types import ArrayLike
 from involutive.involutions.blocks import AbstractInvolution, Scalar, Vector
 from involutive.targets.target import Target
 
@@ -25,7 +26,7 @@ class RandomWalk(AbstractInvolution):
     scale: Array
     dim: int = eqx.field(static=True)
 
-    def __init__(self, scale: Any, dim: int):
+    def __init__(self, scale: ArrayLike, dim: int):
         self.scale, self.dim = jnp.asarray(scale, float), check_count("dim", dim)
         check_scale(self.scale, dim)
 

@@ -30,6 +30,12 @@ class MatrixBlock(AbstractInvolution):
 
     Raises:
         InputError: if v or w is no finite, nonzero vector, or they are too near orthogonal.
+
+    Example:
+        >>> import involutive as inv, jax.numpy as jnp
+        >>> f = inv.MatrixBlock([1.0, 1.0], [1.0, 0.0])
+        >>> f(jnp.array([1.0, 0.0]))[0].round(6).tolist()
+        [-1.0, -2.0]
     """
 
     v: Vector

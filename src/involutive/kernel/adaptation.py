@@ -50,6 +50,11 @@ class Adaptation:
         ladders: ladders run side by side.
         fit: `(n, dim)` cold draws to a distribution, the fitted reference; None keeps the first.
         learned_swaps: try affine transports between neighbours.
+
+    Example:
+        >>> import involutive as inv
+        >>> inv.Adaptation(rounds=3, ladders=8).scans
+        25
     """
 
     rounds: int = 5

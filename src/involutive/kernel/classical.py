@@ -6,8 +6,6 @@ A-NICE-MC     a sign bit in π chooses f or its inverse, and is flipped
 any proposal  π ~ q(·|φ) in the place of the new state, and (φ, π) ↦ (π, φ)
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 import jax.random as jr
 from flowjax.bijections import AbstractBijection, Chain
@@ -17,25 +15,66 @@ from jaxtyping import Array, Key
 from involutive.auxiliary import standard_normal
 from involutive.bijections.couplings import AdditiveCoupling, MakeNetwork, mlp
 from involutive.core.errors import check, check_count
+from involutive.core.types import ArrayLike
 from involutive.involutions.blocks import PermutationBlock
 from involutive.involutions.classical import Directed, Leapfrog, RandomWalk, check_scale
 from involutive.kernel.kernel import Kernel
 from involutive.targets.target import Target
 
 
-def random_walk(target: Target, scale: Any, initial: AbstractDistribution | None = None) -> Kernel:
-    """Gaussian random walk Metropolis with the given scale (number, vector or matrix)."""
+def random_walk(
+    target: Target, scale: ArrayLike, initial: AbstractDistribution | None = None
+) -> Kernel:
+    """Gaussian random walk Metropolis with the given scale (number, vector or matrix).
+
+    Args:
+        target: the density to leave invariant.
+        scale: of the steps: a number, a vector of sds, or a matrix that multiplies N(0, I).
+        initial: the distribution that chains start from when no positions are given.
+
+    Returns:
+        The kernel.
+
+    Raises:
+        InputError: if the scale does not fit the target's dimension.
+
+    Example:
+        >>> import involutive as inv
+        >>> kernel = inv.random_walk(inv.targets.gaussian(2), 0.5)
+        >>> inv.sample(kernel, key=0, num_chains=4, num_samples=10).positions.shape
+        (4, 10, 2)
+    """
     return Kernel(target, RandomWalk(scale, target.dim), standard_normal(target.dim), initial)
 
 
 def hmc(
     target: Target,
-    step_size: Any,
+    step_size: ArrayLike,
     num_steps: int,
-    scale: Any = None,
+    scale: ArrayLike | None = None,
     initial: AbstractDistribution | None = None,
 ) -> Kernel:
-    """Hamiltonian Monte Carlo; `scale` preconditions (a vector of sds, or a Cholesky factor)."""
+    """Hamiltonian Monte Carlo; `scale` preconditions (a vector of sds, or a Cholesky factor).
+
+    Args:
+        target: the density to leave invariant; it must be differentiable.
+        step_size: the size of a leapfrog step.
+        num_steps: leapfrog steps per move.
+        scale: sds `(dim,)` or a Cholesky factor `(dim, dim)` of the positions; ones by default.
+        initial: the distribution that chains start from when no positions are given.
+
+    Returns:
+        The kernel.
+
+    Raises:
+        InputError: if the number of steps is below 1 or the scale does not fit the dimension.
+
+    Example:
+        >>> import involutive as inv
+        >>> kernel = inv.hmc(inv.targets.gaussian(2), step_size=0.2, num_steps=5)
+        >>> inv.sample(kernel, key=0, num_chains=4, num_samples=10).positions.shape
+        (4, 10, 2)
+    """
     scale = jnp.ones(target.dim) if scale is None else jnp.asarray(scale, float)
     check_count("num_steps", num_steps)
     check_scale(scale, target.dim)
@@ -62,7 +101,25 @@ def a_nice_network(
 def a_nice_mc(
     target: Target, network: AbstractBijection, initial: AbstractDistribution | None = None
 ) -> Kernel:
-    """A-NICE-MC: propose `f(φ, v)` or `f⁻¹(φ, v)` with even chances, f an invertible network."""
+    """A-NICE-MC: propose `f(φ, v)` or `f⁻¹(φ, v)` with even chances, f an invertible network.
+
+    Args:
+        target: the density to leave invariant.
+        network: f, a bijection of `target.dim + k` coordinates for some k of at least 1.
+        initial: the distribution that chains start from when no positions are given.
+
+    Returns:
+        The kernel, with k + 1 auxiliary coordinates: v, and the sign that chooses f or its inverse.
+
+    Raises:
+        InputError: if the network acts on no more coordinates than the target has.
+
+    Example:
+        >>> import involutive as inv, jax.random as jr
+        >>> network = inv.additive_cascade(jr.key(0), 4, blocks=1)
+        >>> inv.a_nice_mc(inv.targets.gaussian(2), network).auxiliary.shape
+        (3,)
+    """
     aux_dim = network.shape[0] - target.dim
     check(
         aux_dim >= 1,

@@ -1,5 +1,6 @@
 """Kernels made of kernels: a random choice of one, or one after the other."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -11,19 +12,36 @@ from jaxtyping import Array, Float, Key
 
 from involutive._xla.compilation import on_device
 from involutive.core.errors import check
+from involutive.core.types import ArrayLike
 from involutive.kernel.kernel import AbstractKernel, Info, State, carries
 from involutive.targets.target import Target
 
 
 class Mixture(AbstractKernel):
-    """Choose one of several kernels by fixed probabilities at every step."""
+    """Choose one of several kernels by fixed probabilities at every step.
+
+    Args:
+        kernels: kernels of one target.
+        probabilities: one positive number a kernel, up to a constant.
+
+    Raises:
+        InputError: if there is no kernel, their targets or lattices differ, or a probability is
+            not positive.
+
+    Example:
+        >>> import involutive as inv
+        >>> target = inv.targets.gaussian(2)
+        >>> parts = [inv.random_walk(target, 0.5), inv.hmc(target, 0.1, 3)]
+        >>> inv.Mixture(parts, [3, 1]).probabilities.tolist()
+        [0.75, 0.25]
+    """
 
     target: Target
     initial: AbstractDistribution | None
     kernels: tuple[AbstractKernel, ...]
     probabilities: Float[Array, " kernels"]  # an array: other chances compile nothing anew
 
-    def __init__(self, kernels: Any, probabilities: Any):
+    def __init__(self, kernels: Iterable[AbstractKernel], probabilities: ArrayLike):
         self.kernels = _check_kernels(kernels)
         chances = np.asarray(probabilities, dtype=float)
         check(
@@ -56,13 +74,27 @@ class Mixture(AbstractKernel):
 
 
 class Cycle(AbstractKernel):
-    """Apply several kernels one after the other in every step."""
+    """Apply several kernels one after the other in every step.
+
+    Args:
+        kernels: kernels of one target, in the order they are applied.
+
+    Raises:
+        InputError: if there is no kernel, or their targets or lattices differ.
+
+    Example:
+        >>> import involutive as inv
+        >>> target = inv.targets.gaussian(2)
+        >>> kernel = inv.Cycle([inv.random_walk(target, 0.5), inv.hmc(target, 0.1, 3)])
+        >>> len(kernel.kernels)
+        2
+    """
 
     target: Target
     initial: AbstractDistribution | None
     kernels: tuple[AbstractKernel, ...]
 
-    def __init__(self, kernels: Any):
+    def __init__(self, kernels: Iterable[AbstractKernel]):
         self.kernels = _check_kernels(kernels)
         self.target, self.initial = self.kernels[0].target, _first_initial(self.kernels)
 
@@ -97,7 +129,7 @@ def _combined(infos: list[Info]) -> Info:
     )
 
 
-def _check_kernels(kernels: Any) -> tuple[AbstractKernel, ...]:
+def _check_kernels(kernels: Iterable[AbstractKernel]) -> tuple[AbstractKernel, ...]:
     kernels = tuple(kernels)
     check(len(kernels) > 0, "kernels must hold at least one kernel, got none")
     for kernel in kernels:

@@ -38,6 +38,17 @@ class State(NamedTuple):
 
     `carried` is what a kernel needs beside the position (the other replicas of a ladder). Runs keep
     it in their checkpoints; kernels that have no use for it hand it on untouched.
+
+    Attributes:
+        position: where the chain is, `(dim,)`.
+        log_density: the target's log density there.
+        carried: what a kernel needs beside the position.
+
+    Example:
+        >>> import involutive as inv, jax.numpy as jnp
+        >>> state = inv.hmc(inv.targets.gaussian(2), 0.1, 3).init(jnp.zeros(2))
+        >>> state.position.tolist()
+        [0.0, 0.0]
     """
 
     position: Vector
@@ -51,7 +62,23 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What happened in a step; reported, never carried."""
+    """What happened in a step; reported, never carried.
+
+    Attributes:
+        proposal: the position proposed, also where it was rejected.
+        log_ratio: the log of the acceptance ratio; -inf where the move was not allowed.
+        accepted: whether the chain moved there.
+        acceptance_rate: `min(1, exp(log_ratio))`.
+        nonfinite: whether the proposal's density was NaN or +inf, or its position not finite.
+        irreversible: whether f did not return: by the guard, or the exact range of a lattice.
+
+    Example:
+        >>> import involutive as inv, jax.numpy as jnp, jax.random as jr
+        >>> kernel = inv.random_walk(inv.targets.gaussian(2), 0.5)
+        >>> state, info = kernel.step(jr.key(0), kernel.init(jnp.zeros(2)))
+        >>> bool(info.accepted) == bool((state.position == info.proposal).all())
+        True
+    """
 
     proposal: Vector
     log_ratio: Scalar
@@ -97,6 +124,14 @@ class AbstractKernel(eqx.Module):
 
     A kernel defines `draw`, all that is random in a step, and `move`, which is deterministic. A
     step is `move(draw(key), state)` in every kernel.
+
+    Example:
+        >>> import involutive as inv, jax.numpy as jnp, jax.random as jr
+        >>> kernel = inv.random_walk(inv.targets.gaussian(2), 0.5)
+        >>> state = kernel.init(jnp.zeros(2))
+        >>> state, info = kernel.step(jr.key(0), state)
+        >>> isinstance(kernel, inv.AbstractKernel), info.proposal.shape
+        (True, (2,))
     """
 
     target: eqx.AbstractVar[Target]
@@ -152,6 +187,16 @@ class Kernel(AbstractKernel):
         initial: the law X that chains start from when no positions are given.
         guard: reject a move unless f returns to where it came from within this relative
             tolerance. None trusts f; a lattice involution is always checked for equality of range.
+
+    Raises:
+        InputError: if the sizes of target, involution and auxiliary do not fit together.
+
+    Example:
+        >>> import involutive as inv
+        >>> network = inv.paper_network(0, state_dim=2, aux_dim=4)
+        >>> kernel = inv.Kernel(inv.targets.gaussian(2), network, inv.standard_normal(4))
+        >>> inv.sample(kernel, key=0, num_chains=4, num_samples=10).positions.shape
+        (4, 10, 2)
     """
 
     target: Target

@@ -17,7 +17,6 @@ an independence proposal from q.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -31,6 +30,7 @@ from jaxtyping import Array, Float, Key
 from involutive._xla.compilation import on_device
 from involutive.auxiliary import drawn, standard_normal
 from involutive.core.errors import check, check_count
+from involutive.core.types import ArrayLike
 from involutive.involutions.blocks import FunctionBlock
 from involutive.involutions.classical import Leapfrog, RandomWalk
 from involutive.kernel.kernel import AbstractKernel, Info, Kernel, State, evaluate
@@ -102,15 +102,15 @@ class Tempered(AbstractKernel):
         self,
         target: Target,
         reference: AbstractDistribution,
-        betas: Any,
-        steps: Any = 0.1,
-        scales: Any = 1.0,
+        betas: ArrayLike,
+        steps: ArrayLike = 0.1,
+        scales: ArrayLike = 1.0,
         *,
         leaps: int | None = 8,
         transports: Sequence[AbstractBijection] | None = None,
         scans: int = 1,
         initial: AbstractDistribution | None = None,
-        starts: Any = None,
+        starts: ArrayLike | None = None,
         warmup: int = 0,
         ladder: Ladder | None = None,
     ):
@@ -298,7 +298,7 @@ class Tempered(AbstractKernel):
         return low, high, log_det
 
 
-def _check_scales(scales: Any, moved: int, dim: int) -> np.ndarray:
+def _check_scales(scales: ArrayLike, moved: int, dim: int) -> np.ndarray:
     found = np.asarray(scales, float)
     found = np.broadcast_to(found, (moved, dim)).copy() if found.ndim == 0 else found
     check(

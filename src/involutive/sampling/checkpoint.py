@@ -263,6 +263,19 @@ def merge(checkpoint: PathLike, target: Target) -> Draws:
     Args:
         checkpoint: the folder given to `sample`.
         target: the density sampled.
+
+    Returns:
+        The draws that every chain has reached.
+
+    Raises:
+        InputError: if the folder holds no run of this target, or chains are missing.
+
+    Example:
+        >>> import involutive as inv
+        >>> kernel = inv.random_walk(inv.targets.gaussian(2), 0.5)
+        >>> _ = inv.sample(kernel, key=0, num_chains=4, num_samples=20, checkpoint="run")
+        >>> inv.merge("run", kernel.target).positions.shape
+        (4, 20, 2)
     """
     folder = as_path(checkpoint)
     run = _check_same(folder, None, target)

@@ -1,14 +1,27 @@
 """Draws: what a run of chains returns, with where it came from."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from involutive.core.errors import check
 from involutive.core.views import view
-from involutive.sampling.quantities import quantities
+from involutive.kernel.kernel import AbstractKernel
+from involutive.sampling.quantities import Quantities, quantities
+from involutive.storage.format import PathLike
 from involutive.targets.target import Target
+
+if TYPE_CHECKING:  # views of draws, made by rooms to the right
+    from pandas import DataFrame
+
+    from involutive.diagnostics.assess import Assessment
+    from involutive.diagnostics.measured import Evidence
+    from involutive.diagnostics.modes import Modes
+    from involutive.diagnostics.summary import Summary
+else:
+    Assessment = DataFrame = Evidence = Modes = Summary = Any
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,6 +40,13 @@ class Draws:
         provenance: versions, seed, sizes, seconds: what it takes to repeat the run.
         diverging: `(chains, draws)`, whether the step to this draw met a density of NaN or +inf.
         derived: the named quantities, for draws read from a file without their density.
+
+    Example:
+        >>> import involutive as inv
+        >>> kernel = inv.random_walk(inv.targets.gaussian(2), 0.5)
+        >>> draws = inv.sample(kernel, key=0, num_chains=4, num_samples=20)
+        >>> draws.positions.shape, draws.accepted.shape
+        ((4, 20, 2), (4, 20))
     """
 
     positions: np.ndarray
@@ -39,7 +59,7 @@ class Draws:
     target: Target
     provenance: dict[str, Any] = field(default_factory=dict)
     diverging: np.ndarray | None = None
-    derived: Any = None
+    derived: Quantities | None = None
 
     @property
     def num_chains(self) -> int:
@@ -77,7 +97,7 @@ class Draws:
             return known
         return {name: values.reshape(-1, *values.shape[2:]) for name, values in known.items()}
 
-    def to_dataframe(self) -> Any:
+    def to_dataframe(self) -> DataFrame:
         """Return a pandas table: `chain`, `draw`, a column per scalar (`theta[2]`), and `lp`."""
         import pandas as pd
 
@@ -89,7 +109,7 @@ class Draws:
     def _variables(self) -> dict[str, np.ndarray]:
         return dict(self._quantities().variables)
 
-    def _quantities(self) -> Any:
+    def _quantities(self) -> Quantities:
         return self.derived or quantities(self.target, self.positions)
 
     def to_arviz(
@@ -124,11 +144,11 @@ class Draws:
         """
         return view("arviz")(self, log_likelihood, posterior_predictive, prior, key)
 
-    def summary(self) -> Any:
+    def summary(self) -> Summary:
         """Return the table of means, ESS, R-hat and MCSE, with a verdict in plain words."""
         return view("summary")(self)
 
-    def modes(self, evidence: Any = None) -> Any:
+    def modes(self, evidence: Evidence | None = None) -> Modes:
         """Return the modes: groups of draws joined by density, with their weights.
 
         Two draws belong to one mode if a path joins them along which the log density does not
@@ -165,8 +185,12 @@ class Draws:
         return noted
 
     def report(
-        self, path: Any, kernel: Any = None, assessment: Any = None, evidence: Any = None
-    ) -> Any:
+        self,
+        path: PathLike,
+        kernel: AbstractKernel | None = None,
+        assessment: Assessment | None = None,
+        evidence: Evidence | None = None,
+    ) -> Path:
         """Write one self-contained HTML file that says whether these draws can be trusted.
 
         Args:

@@ -56,7 +56,7 @@ class Recorder:
 
     def draws(self, target: Target, provenance: dict[str, Any]) -> Draws:
         """Return what was recorded so far."""
-        done = self.chunk(0, self.count)
+        done: dict[str, Any] = self.chunk(0, self.count)
         return Draws(
             **done
             | {

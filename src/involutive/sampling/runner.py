@@ -28,6 +28,7 @@ from involutive._xla.program import calls_out, factorises_many, program_of
 from involutive.auxiliary import GaussianMixture, for_many
 from involutive.core.errors import InputError, check
 from involutive.core.keys import split
+from involutive.core.types import ArrayLike
 from involutive.kernel.kernel import AbstractKernel, State
 from involutive.sampling.trace import Trace, empty_trace, packed, unpack
 
@@ -186,7 +187,7 @@ class Chains:
         self.blocks: list[State] = []
         self.step = 0
 
-    def start(self, initial: Any = None) -> None:
+    def start(self, initial: AbstractDistribution | ArrayLike | None = None) -> None:
         """Place the chains at given positions, or draw them until their density is finite."""
         dim = self.kernel.target.dim
         if initial is None or isinstance(initial, AbstractDistribution):
@@ -310,7 +311,7 @@ def _choose(rows: np.ndarray, new: Array, old: Array) -> Array:
     return jnp.where(rows.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
 
-def check_positions(initial: Any, num_chains: int, dim: int) -> np.ndarray:
+def check_positions(initial: ArrayLike, num_chains: int, dim: int) -> np.ndarray:
     """Return starting positions as a finite float array of shape `(num_chains, dim)`."""
     try:
         positions = np.asarray(initial, dtype=jnp.result_type(float))

@@ -5,7 +5,6 @@ import signal
 import time
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,6 +17,7 @@ from jax.sharding import Mesh
 from involutive._version import __version__
 from involutive.core.errors import check, check_count
 from involutive.core.keys import KeyLike, as_key
+from involutive.core.types import ArrayLike
 from involutive.kernel.kernel import AbstractKernel
 from involutive.sampling.checkpoint import Checkpoint, same_run, saved_block
 from involutive.sampling.devices import Share, share_of
@@ -44,7 +44,7 @@ def sample(
     num_samples: int = 1000,
     num_warmup: int | None = None,
     thin: int = 1,
-    initial: Any = None,
+    initial: AbstractDistribution | ArrayLike | None = None,
     until: Until | None = None,
     progress: bool | None = None,
     store: str | None = None,
@@ -81,6 +81,17 @@ def sample(
     Returns:
         The draws. Ctrl-C ends the run early and returns what was drawn; with a checkpoint, SIGTERM
         saves what was drawn and exits with 143.
+
+    Raises:
+        InputError: if an argument cannot be right, or a chain starts where the density is not
+            finite.
+
+    Example:
+        >>> import involutive as inv
+        >>> kernel = inv.hmc(inv.targets.mog2(), step_size=0.2, num_steps=5)
+        >>> draws = inv.sample(kernel, key=0, num_chains=8, num_samples=20, num_warmup=5)
+        >>> draws.positions.shape
+        (8, 20, 2)
     """
     check(isinstance(kernel, AbstractKernel), _not_a_kernel(kernel))
     root = as_key(key)
@@ -149,7 +160,7 @@ class Run:
     began: float = field(default_factory=time.perf_counter)
     mixing: Mixing = field(default_factory=Mixing)
 
-    def begin(self, initial: Any) -> None:
+    def begin(self, initial: AbstractDistribution | ArrayLike | None) -> None:
         """Place the chains: where a checkpoint left them, or at their start."""
         if self.saved and self.saved.restore(self.chains, self.recorder, self.num_warmup):
             if self.watch:

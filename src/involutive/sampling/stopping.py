@@ -29,6 +29,16 @@ class Until:
         rhat: the largest rank-normalised split R-hat.
         max_samples: the most draws of each chain, goal or not.
         seconds: the most seconds of sampling, goal or not; checked after every chunk.
+
+    Raises:
+        InputError: if there is no goal, or one that cannot be met.
+
+    Example:
+        >>> import involutive as inv
+        >>> goal = inv.Until(ess=100, rhat=1.5, max_samples=60)
+        >>> kernel = inv.random_walk(inv.targets.gaussian(1), 2.0)
+        >>> inv.sample(kernel, key=0, num_chains=8, until=goal).num_samples <= 60
+        True
     """
 
     ess: float | int | None = None

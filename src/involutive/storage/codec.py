@@ -91,6 +91,13 @@ def register(
 
     Raises:
         InputError: if the item is neither, has no name, or its name is taken.
+
+    Example:
+        >>> import involutive as inv
+        >>> def double(x):
+        ...     return 2 * x
+        >>> inv.register(double, name="mine.double") is double
+        True
     """
     name = name or getattr(item, "__name__", None)
     if not callable(item) and not isinstance(item, InnerFunction):

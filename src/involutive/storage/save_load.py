@@ -34,6 +34,17 @@ def save(path: PathLike, kernel: AbstractKernel) -> None:
     Args:
         path: the file to write; what it held before is kept as `path.bak`.
         kernel: any kernel of registered classes; `register` adds your own.
+
+    Raises:
+        InputError: if the kernel holds a class or function that is not registered, or the file
+            cannot be written.
+
+    Example:
+        >>> import involutive as inv
+        >>> kernel = inv.hmc(inv.targets.gaussian(2), step_size=0.2, num_steps=5)
+        >>> inv.save("proposal.inv", kernel)
+        >>> type(inv.load("proposal.inv", kernel.target)).__name__
+        'Kernel'
     """
     check(isinstance(kernel, AbstractKernel), f"save takes a kernel, got {type(kernel).__name__}")
     encode = Encoder()
@@ -78,6 +89,13 @@ def load(
     Raises:
         InputError: if the file is missing, damaged, of another dimension, names an unregistered
             class, or holds no kernel of the class `kind`.
+
+    Example:
+        >>> import involutive as inv
+        >>> target = inv.targets.gaussian(2)
+        >>> inv.save("proposal.inv", inv.random_walk(target, 0.5))
+        >>> inv.load("proposal.inv", target, inv.Kernel).target is target
+        True
     """
     if not isinstance(target, Target):
         raise InputError(f"load needs the target to sample, got {type(target).__name__}")

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from involutive.core.errors import InputError, check, check_count
+from involutive.core.types import ArrayLike
 from involutive.targets.supports import (
     AbstractSupport,
     Angle,
@@ -99,7 +100,7 @@ def positive(*, shape: ShapeLike = (), dims: DimsLike = None) -> Parameter:
 
 
 def interval(
-    low: Any, high: Any, *, shape: ShapeLike | None = None, dims: DimsLike = None
+    low: ArrayLike, high: ArrayLike, *, shape: ShapeLike | None = None, dims: DimsLike = None
 ) -> Parameter:
     """Declare numbers between two bounds; either may be infinite.
 
@@ -235,7 +236,7 @@ def as_dims(dims: DimsLike) -> tuple[str, ...]:
     return names
 
 
-def _numbers(name: str, value: Any) -> np.ndarray:
+def _numbers(name: str, value: ArrayLike) -> np.ndarray:
     try:
         return np.asarray(value, float)
     except (TypeError, ValueError) as error:

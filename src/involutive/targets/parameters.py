@@ -51,11 +51,11 @@ class Parameters:
 
     def __init__(
         self,
-        declared: Mapping[str, Any] | None = None,
+        declared: Mapping[str, object] | None = None,
         /,
         *,
         coords: Mapping[str, Any] | None = None,
-        **named: Any,
+        **named: object,
     ):
         every = {**dict(declared or {}), **named}
         check(every, "Parameters must declare at least one parameter, got none")

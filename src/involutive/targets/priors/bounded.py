@@ -1,7 +1,5 @@
 """Priors of numbers between bounds, of angles and of vectors with sum 1."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -11,6 +9,7 @@ from jax.scipy.special import gammaln, i0e
 from jaxtyping import Array, Key
 
 from involutive.core.errors import check
+from involutive.core.types import ArrayLike
 from involutive.targets.declare import DimsLike, Parameter, ShapeLike, as_dims, as_shape, between
 from involutive.targets.priors.independent import numbers, prior
 from involutive.targets.supports import AbstractSupport, Angle, Shape, Simplex
@@ -19,7 +18,11 @@ GRID = 2001  # places at which the von Mises distribution function is tabulated;
 
 
 def Uniform(
-    low: Any = 0.0, high: Any = 1.0, *, shape: ShapeLike | None = None, dims: DimsLike = None
+    low: ArrayLike = 0.0,
+    high: ArrayLike = 1.0,
+    *,
+    shape: ShapeLike | None = None,
+    dims: DimsLike = None,
 ) -> Parameter:
     """The uniform distribution between two bounds.
 
@@ -52,7 +55,9 @@ def Uniform(
     )  # fmt: skip
 
 
-def Beta(a: Any, b: Any, *, shape: ShapeLike | None = None, dims: DimsLike = None) -> Parameter:
+def Beta(
+    a: ArrayLike, b: ArrayLike, *, shape: ShapeLike | None = None, dims: DimsLike = None
+) -> Parameter:
     """The beta distribution, proportional to `x^(a - 1) (1 - x)^(b - 1)`.
 
     Args:
@@ -86,8 +91,8 @@ def Beta(a: Any, b: Any, *, shape: ShapeLike | None = None, dims: DimsLike = Non
 
 
 def VonMises(
-    loc: Any = 0.0,
-    concentration: Any = 1.0,
+    loc: ArrayLike = 0.0,
+    concentration: ArrayLike = 1.0,
     *,
     shape: ShapeLike | None = None,
     dims: DimsLike = None,
@@ -121,7 +126,9 @@ def VonMises(
     )
 
 
-def Dirichlet(concentration: Any, *, shape: ShapeLike = (), dims: DimsLike = None) -> Parameter:
+def Dirichlet(
+    concentration: ArrayLike, *, shape: ShapeLike = (), dims: DimsLike = None
+) -> Parameter:
     """The Dirichlet distribution of vectors with sum 1, proportional to `Π x_k^(c_k - 1)`.
 
     Args:

@@ -1,18 +1,17 @@
 """Priors of positive numbers."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy import stats
 
+from involutive.core.types import ArrayLike
 from involutive.targets.declare import DimsLike, Parameter, ShapeLike
 from involutive.targets.priors.independent import prior
 from involutive.targets.supports import Half
 
 
 def HalfNormal(
-    scale: Any = 1.0, *, shape: ShapeLike | None = None, dims: DimsLike = None
+    scale: ArrayLike = 1.0, *, shape: ShapeLike | None = None, dims: DimsLike = None
 ) -> Parameter:
     """The absolute value of N(0, scale²).
 
@@ -43,7 +42,11 @@ def HalfNormal(
 
 
 def LogNormal(
-    loc: Any = 0.0, scale: Any = 1.0, *, shape: ShapeLike | None = None, dims: DimsLike = None
+    loc: ArrayLike = 0.0,
+    scale: ArrayLike = 1.0,
+    *,
+    shape: ShapeLike | None = None,
+    dims: DimsLike = None,
 ) -> Parameter:
     """The exponential of N(loc, scale²).
 
@@ -75,7 +78,7 @@ def LogNormal(
 
 
 def Exponential(
-    rate: Any = 1.0, *, shape: ShapeLike | None = None, dims: DimsLike = None
+    rate: ArrayLike = 1.0, *, shape: ShapeLike | None = None, dims: DimsLike = None
 ) -> Parameter:
     """The exponential distribution `rate exp(-rate x)`.
 
@@ -106,7 +109,11 @@ def Exponential(
 
 
 def Gamma(
-    concentration: Any, rate: Any = 1.0, *, shape: ShapeLike | None = None, dims: DimsLike = None
+    concentration: ArrayLike,
+    rate: ArrayLike = 1.0,
+    *,
+    shape: ShapeLike | None = None,
+    dims: DimsLike = None,
 ) -> Parameter:
     """The gamma distribution, proportional to `x^(concentration - 1) exp(-rate x)`.
 
@@ -141,7 +148,7 @@ def Gamma(
 
 
 def HalfCauchy(
-    scale: Any = 1.0, *, shape: ShapeLike | None = None, dims: DimsLike = None
+    scale: ArrayLike = 1.0, *, shape: ShapeLike | None = None, dims: DimsLike = None
 ) -> Parameter:
     """The absolute value of a Cauchy distribution around 0.
 

@@ -1,17 +1,20 @@
 """Priors of real numbers."""
 
-from typing import Any
-
 import jax.random as jr
 from jax.scipy import stats
 
+from involutive.core.types import ArrayLike
 from involutive.targets.declare import DimsLike, Parameter, ShapeLike
 from involutive.targets.priors.independent import prior
 from involutive.targets.supports import Line
 
 
 def Normal(
-    loc: Any = 0.0, scale: Any = 1.0, *, shape: ShapeLike | None = None, dims: DimsLike = None
+    loc: ArrayLike = 0.0,
+    scale: ArrayLike = 1.0,
+    *,
+    shape: ShapeLike | None = None,
+    dims: DimsLike = None,
 ) -> Parameter:
     """The normal distribution N(loc, scale²).
 
@@ -43,9 +46,9 @@ def Normal(
 
 
 def StudentT(
-    df: Any,
-    loc: Any = 0.0,
-    scale: Any = 1.0,
+    df: ArrayLike,
+    loc: ArrayLike = 0.0,
+    scale: ArrayLike = 1.0,
     *,
     shape: ShapeLike | None = None,
     dims: DimsLike = None,
@@ -84,7 +87,11 @@ def StudentT(
 
 
 def Cauchy(
-    loc: Any = 0.0, scale: Any = 1.0, *, shape: ShapeLike | None = None, dims: DimsLike = None
+    loc: ArrayLike = 0.0,
+    scale: ArrayLike = 1.0,
+    *,
+    shape: ShapeLike | None = None,
+    dims: DimsLike = None,
 ) -> Parameter:
     """The Cauchy distribution.
 
