@@ -20,7 +20,7 @@ NAMES = [
 # Values that pass through untouched, so that nothing can be said of their type.
 UNTOUCHED = {
     "State": {"carried"},  # whatever a kernel carries beside the position
-    "Target": {"like"},  # any pytree
+    "Target": {"like", "executor"},  # any pytree; any pool with submit, apply_async or map
 }
 # The pipeline of `learn` is being rewritten with its settings; until then its names are not held
 # to this.

@@ -73,6 +73,7 @@ class Symmetries(eqx.Module):
     Attributes:
         labels: index matrices `(K, width)`; the rows of each are interchangeable.
         flips: `(m, dim)`, the coordinates whose signs each flip changes together.
+        dim: the number of coordinates.
 
     Example:
         >>> import involutive as inv

@@ -15,6 +15,7 @@ from jaxtyping import Array
 
 from involutive._xla.compilation import jit_once
 from involutive.core.keys import KeyLike, as_key, generator
+from involutive.core.types import ArrayLike
 from involutive.involutions.symmetries import Symmetries
 from involutive.targets.target import Target
 
@@ -24,7 +25,7 @@ ROUNDING = 400.0  # multiples of the precision by which equal densities may diff
 BATCH = 4096  # points evaluated at once
 
 
-def symmetries(target: Target, *, key: KeyLike = 0, points: Any = None) -> Symmetries:
+def symmetries(target: Target, *, key: KeyLike = 0, points: ArrayLike | None = None) -> Symmetries:
     """Find exchanges of coordinates or groups of them, and sign flips, that leave a density alone.
 
     Args:
@@ -60,7 +61,7 @@ Map = tuple[np.ndarray, np.ndarray]  # indices and signs
 class _Trial:
     """Points, their log densities, and whether a signed permutation leaves those alone."""
 
-    def __init__(self, target: Target, rng: np.random.Generator, points: Any):
+    def __init__(self, target: Target, rng: np.random.Generator, points: ArrayLike | None):
         self.dim, self._rng = target.dim, rng
         self._given = None if points is None else np.asarray(points, float)
         self._density: Callable[[Array], Array] = jit_once(jax.vmap(_plain(target)))
