@@ -3,6 +3,9 @@
 from involutive import interop, targets
 from involutive._version import __version__
 from involutive.auxiliary import ConditionalNormal, GaussianMixture, standard_normal
+from involutive.auxiliary.em import em_student_t, fit_mixture
+from involutive.auxiliary.products import ProductMixture, blocks_of, fit_product, interactions
+from involutive.auxiliary.student import StudentTMixture
 from involutive.bijections.cascades import additive_cascade
 from involutive.bijections.couplings import AdditiveCoupling
 from involutive.core.errors import InputError, PrecisionWarning
@@ -98,12 +101,14 @@ __all__ = [
     "PermutationBlock",
     "Persistent",
     "PrecisionWarning",
+    "ProductMixture",
     "Recipe",
     "Sandwich",
     "SignFlipBlock",
     "SignedPermutation",
     "State",
     "StudentT",
+    "StudentTMixture",
     "Symmetries",
     "Symmetrised",
     "SymmetryMove",
@@ -118,9 +123,14 @@ __all__ = [
     "additive_cascade",
     "angle",
     "assess",
+    "blocks_of",
     "compare",
+    "em_student_t",
     "evidence",
+    "fit_mixture",
+    "fit_product",
     "hmc",
+    "interactions",
     "interop",
     "interval",
     "lattice",

@@ -17,6 +17,8 @@ from flowjax.flows import coupling_flow
 from flowjax.utils import get_ravelled_pytree_constructor
 
 from involutive.auxiliary import ConditionalNormal, GaussianMixture, Joined, ManyNormal
+from involutive.auxiliary.products import ProductMixture
+from involutive.auxiliary.student import StudentTMixture
 from involutive.bijections.couplings import AdditiveCoupling, AffineCoupling
 from involutive.bijections.whitening import Whitening
 from involutive.core.errors import check
@@ -145,6 +147,8 @@ def _register_known() -> None:
         (GaussianMixture, None),
         (ConditionalNormal, None),
         (ManyNormal, None),
+        (ProductMixture, None),
+        (StudentTMixture, None),
         (
             Kernel,
             lambda k: Kernel(k.target, k.involution, k.auxiliary, k.initial, k.guard),
