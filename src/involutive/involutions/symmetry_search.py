@@ -41,7 +41,8 @@ def symmetries(target: Target, *, key: KeyLike = 0, points: ArrayLike | None = N
         >>> import jax.numpy as jnp, involutive as inv
         >>> target = inv.Target(lambda x: -jnp.sum((x[:2] - x[2:]) ** 2) - jnp.sum(x**4), 4)
         >>> print(inv.symmetries(target, key=0))
-        2 interchangeable groups of coordinates: (0, 1), (2, 3)
+        2 interchangeable coordinates: 0, 2
+        2 interchangeable coordinates: 1, 3
         sign flip of coordinates 0, 2 together
         sign flip of coordinates 1, 3 together
     """
