@@ -10,14 +10,16 @@ from jaxtyping import Array, Key
 
 import involutive as inv
 from involutive.kernel.kernel import Kernel
-from involutive.learning.fit.recipe import Recipe, train_proposal
+from involutive.learning.fit.trained import train_proposal
 from test_invariance import BUGS, RIGHT, Case, faults, judge, judge_all, lopsided
 from zoo import hostile
 
 deep = pytest.mark.deep
 MILLION = 1_000_000
 FRESH = 5  # exact draws to compare with, in millions: the gap that is seen is then below 0.006
-SHORT = Recipe(components=(8,), tune_steps=100, flow_below=0.0, rows=4000, batch=256)
+SHORT = inv.LearnSettings(
+    components=(8,), tune_steps=100, couplings_below=0.0, training_draws=4000, batch=256
+)
 
 # ── Row 1: exact starts, five steps, the same law ───────────────────────────────────────────────
 
@@ -47,7 +49,7 @@ def trained(target: inv.Target, sd: float) -> Kernel:
     """By the default recipe, briefly: far from perfect, so that acceptance matters."""
     assert target.sample is not None
     draws = np.asarray(target.sample(jr.key(8), 4000))
-    return train_proposal(target, draws, jr.key(9), recipe=SHORT, progress=False).kernel
+    return train_proposal(target, draws, jr.key(9), settings=SHORT, progress=False)[0].kernel
 
 
 def gap_seen(n: int, m: int, error: float = 1e-6) -> float:

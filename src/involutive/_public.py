@@ -36,9 +36,9 @@ from involutive.kernel.persistent import Persistent
 from involutive.kernel.replicas import Tempered
 from involutive.kernel.symmetry_move import Symmetrised, SymmetryMove
 from involutive.learning.budget import Budget
-from involutive.learning.fit.recipe import Recipe
 from involutive.learning.learn import learn
 from involutive.learning.outcome import Learned, Outcome
+from involutive.learning.settings import LearnSettings
 from involutive.sampling.checkpoint import merge
 from involutive.sampling.draws import Draws
 from involutive.sampling.sample import sample
@@ -89,6 +89,7 @@ __all__ = [
     "Kernel",
     "Ladder",
     "Lattice",
+    "LearnSettings",
     "Learned",
     "LogNormal",
     "MatrixBlock",
@@ -102,7 +103,6 @@ __all__ = [
     "Persistent",
     "PrecisionWarning",
     "ProductMixture",
-    "Recipe",
     "Sandwich",
     "SignFlipBlock",
     "SignedPermutation",

@@ -13,16 +13,25 @@ from flowjax.distributions import Normal
 from jaxtyping import Array
 
 import involutive as inv
-from involutive.learning.effort import Effort
-from involutive.learning.fit.recipe import Recipe
 from involutive.sampling.sample import parameter_hash
 from test_invariance import LEVEL
 
 deep = pytest.mark.deep
 SETS, REFERENCE = 120, 63
 TINY: dict[str, Any] = {
-    "recipe": Recipe(components=(4,), tune_steps=50, flow_below=0.0, rows=1000, batch=128),
-    "effort": Effort(climbers=64, particles=256, chains=64, steps=20, rounds=1),
+    "settings": inv.LearnSettings(
+        components=(4,),
+        tune_steps=50,
+        couplings_below=0.0,
+        training_draws=1000,
+        batch=128,
+        climbers=64,
+        search_draws=512,
+        particles=256,
+        round_chains=64,
+        round_steps=20,
+        most_rounds=1,
+    ),
     "progress": False,
 }
 

@@ -6,32 +6,32 @@ import numpy as np
 import pytest
 
 import involutive as inv
-from involutive._xla.batched import Rows
-from involutive.learning.fit.em import (
-    Components,
-    components_of,
-    fit_mixture,
-    improved,
-    joined,
-    merged,
+from involutive._xla.batched import BatchedDensity
+from involutive.learning.fit.em import fit_mixture, improved
+from involutive.learning.fit.importance import (
+    FittedMixture,
+    Space,
+    component_counts,
+    fit_by_weights,
 )
-from involutive.learning.fit.importance import Fitted, Space, normal_components, refine
-from involutive.learning.fit.responsibilities import Products, Whitened, shares
-from involutive.learning.judge.independence import chain_figures
+from involutive.learning.fit.mixture import Components, components_of, joined, merged
+from involutive.learning.fit.responsibilities import Products, Whitened, responsibilities
+from involutive.learning.judge.independence import chain_metrics
+from involutive.learning.settings import LearnSettings
 
 CENTRES = np.array([[-8.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
 MIXTURE = Components(np.log([0.2, 0.3, 0.5]), CENTRES, np.tile(np.eye(2), (3, 1, 1)))
 
 
 def space_of(target):
-    rows = Rows(target.log_density, target.dim, 512)
+    rows = BatchedDensity(target.log_density, target.dim, 512)
     far = 3 * np.random.default_rng(0).normal(size=(500, target.dim))
-    return Space.around(rows, np.zeros(target.dim), np.eye(target.dim), far)
+    return Space.around(rows, np.zeros(target.dim), np.eye(target.dim), far, LearnSettings())
 
 
 def test_a_mixture_is_its_law():
     points = MIXTURE.draws(200, np.random.default_rng(0))
-    law = MIXTURE.law()
+    law = MIXTURE.distribution()
     expected = [float(law.log_prob(jnp.asarray(x))) for x in points[:20]]
     np.testing.assert_allclose(MIXTURE.log_density(points)[:20], expected, rtol=1e-4)
     again = components_of(law)
@@ -50,7 +50,7 @@ def test_both_forms_share_points_out_alike(dim):
     found = []
     for form in (Products(*mixture), Whitened(*mixture)):
         terms = form.terms(points)
-        share, level = shares(form.log_densities(terms))
+        share, level = responsibilities(form.log_densities(terms))
         found.append((share, level, *form.moments(share.astype(np.float64), terms)))
     for part, same in zip(*found, strict=True):
         np.testing.assert_allclose(part, same, rtol=1e-3, atol=1e-3 * np.abs(same).max())
@@ -60,7 +60,7 @@ def test_products_know_a_narrow_component_far_out():
     """One of width 3e-4 at a distance of 30: a quadratic form of 1e10 is a difference of terms."""
     mixture = Components(np.zeros(1), np.full((1, 2), 30.0), 1e-7 * np.eye(2)[None])
     points = mixture.means + 3e-4 * np.array([[0.0, 0.0], [1.0, 0.0], [-1.0, 2.0]])
-    level = shares(Products(*mixture).log_densities(Products(*mixture).terms(points)))[1]
+    level = responsibilities(Products(*mixture).log_densities(Products(*mixture).terms(points)))[1]
     np.testing.assert_allclose(level - level[0], [0.0, -0.45, -2.25], atol=1e-3)
 
 
@@ -117,11 +117,11 @@ def test_overlapping_components_become_one_with_their_moments():
 
 def test_figures_of_a_perfect_and_of_a_poor_proposal():
     same = np.zeros(100)
-    perfect = chain_figures(same, same, same, same)
+    perfect = chain_metrics(same, same, same, same)
     assert perfect == pytest.approx({"acceptance": 1.0, "ess": 1.0})
     rng = np.random.default_rng(0)
     at_x, at_y, equal = rng.normal(size=4000) + 1, rng.normal(size=4000), np.zeros(4000)
-    poor = chain_figures(at_x, equal, at_y, equal)
+    poor = chain_metrics(at_x, equal, at_y, equal)
     assert poor["ess"] < poor["acceptance"] < 0.7
 
 
@@ -129,12 +129,12 @@ def test_weighted_draws_judge_a_proposal_as_exact_draws_do():
     target = inv.targets.mixture(CENTRES.tolist(), [0.2, 0.3, 0.5], 1.0)
     space, rng = space_of(target), np.random.default_rng(1)
     wrong = MIXTURE._replace(log_weights=np.log([0.4, 0.3, 0.3]))
-    judged = space.judged(wrong, space.cloud(wrong, 20_000, rng))
+    judged = space.judged(wrong, space.sample(wrong, 20_000, rng))
     exact = np.asarray(target.sample(jr.key(0), 20_000), np.float64)
     law = space.covered(wrong)
     own = law.draws(20_000, rng)
     at_x, at_y = (space.log_p(x) - law.log_density(x) for x in (exact, own))
-    expected = chain_figures(at_x, np.zeros(20_000), at_y, np.zeros(20_000))
+    expected = chain_metrics(at_x, np.zeros(20_000), at_y, np.zeros(20_000))
     assert judged.ess == pytest.approx(expected["ess"], abs=0.02)
     assert judged.acceptance == pytest.approx(expected["acceptance"], abs=0.02)
 
@@ -143,12 +143,9 @@ def test_points_with_wrong_weights_lead_to_the_right_ones():
     target = inv.targets.mixture(CENTRES.tolist(), [0.2, 0.3, 0.5], 1.0)
     rng = np.random.default_rng(0)
     found = np.repeat(CENTRES, (20, 300, 80), axis=0) + 0.8 * rng.normal(size=(400, 2))
-    chosen = []
-    fitted = refine(
-        space_of(target), found, jr.key(0), counts=(8,), draws=8192, good_enough=0.95,
-        chosen=lambda count, ess: chosen.append(count),
-    )  # fmt: skip
-    assert chosen == [3] and fitted.ess > 0.9
+    settings = LearnSettings(fit_draws=8192, good_enough=0.95)
+    fitted = fit_by_weights(space_of(target), found, jr.key(0), (8,), settings)
+    assert len(fitted.mixture.means) == 3 and fitted.ess > 0.9
     order = np.argsort(fitted.mixture.log_weights)
     np.testing.assert_allclose(
         np.exp(fitted.mixture.log_weights[order]), [0.2, 0.3, 0.5], atol=0.02
@@ -161,17 +158,25 @@ def test_a_mode_that_was_found_and_left_out_is_noticed():
     found = MIXTURE.draws(400, rng)
     two = joined([Components(*(part[:2] for part in MIXTURE))], (2.0,))
     for mixture, missed in ((MIXTURE, False), (two, True)):
-        cloud = space.cloud(mixture, 4000, rng)
+        cloud = space.sample(mixture, 4000, rng)
         cloud = cloud._replace(log_p=np.where(cloud.points[:, 1] > 4, -np.inf, cloud.log_p))
-        seen = cloud if missed else space.cloud(mixture, 4000, rng)
-        share = space.missed(Fitted(mixture, seen, 1.0, 1.0), found)
+        seen = cloud if missed else space.sample(mixture, 4000, rng)
+        share = space.uncovered(FittedMixture(mixture, seen, 1.0, 1.0), found).mean()
         assert (share > 0.2) if missed else (share < 0.005)
 
 
 def test_a_density_that_vanishes_where_it_was_drawn_is_no_crash():
-    nowhere = space_of(inv.Target(lambda x: jnp.where(x[0] > 1e6, 0.0, -jnp.inf), 2))
+    nowhere = space_of(inv.Target(lambda x: jnp.where(x[0] + x[1] > 1e6, 0.0, -jnp.inf), 2))
     found = np.random.default_rng(0).normal(size=(200, 2))
-    fitted = refine(nowhere, found, jr.key(0), counts=(2,), draws=2048, good_enough=0.9)
+    settings = LearnSettings(fit_draws=2048, good_enough=0.9)
+    fitted = fit_by_weights(nowhere, found, jr.key(0), (2,), settings)
     assert fitted.ess == 0.0
-    assert len(fitted.cloud.picked(10, np.random.default_rng(0))) == 10
-    assert len(normal_components(3, 2).means) == 3
+    assert len(fitted.sample.picked(10, np.random.default_rng(0))) == 10
+
+
+def test_the_number_of_components_follows_the_modes_found():
+    settings = LearnSettings()
+    assert component_counts(10, 3000, 50, settings)[0] >= 20  # whatever the dimension
+    assert component_counts(1, 3000, 2, settings) == (32, 128)
+    assert component_counts(0, 100, 40, settings) == (2,)  # so few points bear no more
+    assert component_counts(5, 3000, 2, LearnSettings(components=(3, 7))) == (3, 7)

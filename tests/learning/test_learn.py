@@ -1,6 +1,7 @@
 """`learn`: from draws, from nothing, on awkward densities; what it reaches is checked on chains."""
 
 import warnings
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -12,21 +13,33 @@ import involutive as inv
 from involutive.bijections.whitening import whitening
 from involutive.diagnostics.metrics import ess_per_draw, mode_weights
 from involutive.kernel.composite import Cycle
-from involutive.learning.budget import SEARCH, Budget, Meter
-from involutive.learning.effort import Effort
-from involutive.learning.fit.em import count_clusters, fit_mixture
-from involutive.learning.fit.recipe import Recipe
-from involutive.learning.judge.independence import independence_figures
+from involutive.learning import learn as module
+from involutive.learning.budget import Budget
+from involutive.learning.fit.em import fit_mixture
+from involutive.learning.fit.mixture import Components, count_clusters, joined
+from involutive.learning.judge.independence import independence_metrics
 from involutive.learning.learn import learn
-from involutive.learning.refine.rounds import Learner
 from involutive.sampling.sample import parameter_hash
 
-SMALL = Effort(climbers=128, particles=512, chains=96, steps=40, rounds=2)
-SHORT = Recipe(components=(8,), tune_steps=300, flow_below=0.0, rows=4000)
+SHORT = inv.LearnSettings(
+    components=(8,), tune_steps=300, couplings_below=0.0, training_draws=4000,
+    climbers=128, particles=512, round_chains=96, round_steps=40, most_rounds=2,
+)  # fmt: skip
 # as small as it goes, for two modes on the line: what is tested is that it works, not how well
 TINY = {
-    "recipe": Recipe(components=(2,), tune_steps=30, flow_below=0.0, rows=1000, batch=64),
-    "effort": Effort(climbers=64, particles=256, chains=64, steps=20, rounds=2),
+    "settings": inv.LearnSettings(
+        components=(2,),
+        tune_steps=30,
+        couplings_below=0.0,
+        training_draws=1000,
+        batch=64,
+        climbers=64,
+        search_draws=512,
+        particles=256,
+        round_chains=64,
+        round_steps=20,
+        most_rounds=2,
+    ),
     "progress": False,
 }
 
@@ -68,7 +81,7 @@ def test_a_start_far_out_leaves_at_once(tiny):
 
 @pytest.mark.deep
 def test_from_nothing_finds_and_weighs_every_mode():
-    kernel = learn(inv.targets.mog6(), key=0, recipe=SHORT, effort=SMALL, progress=False)
+    kernel = learn(inv.targets.mog6(), key=0, settings=SHORT, progress=False)
     draws = inv.sample(kernel, key=1, num_chains=64, num_samples=300, progress=False)
     assert mode_weights(draws).total_variation < 0.03
     assert ess_per_draw(draws).least > 0.7
@@ -78,7 +91,7 @@ def test_from_nothing_finds_and_weighs_every_mode():
 def test_from_draws_the_proposal_is_nearly_independent():
     target = inv.targets.two_modes(4, separation=10.0)
     draws = np.asarray(target.sample(jr.key(0), 4000))
-    kernel = learn(target, key=1, samples=draws, recipe=SHORT, progress=False)
+    kernel = learn(target, key=1, samples=draws, settings=SHORT, progress=False)
     chains = inv.sample(kernel, key=2, num_chains=64, num_samples=300, progress=False)
     assert ess_per_draw(chains).least > 0.7
     assert mode_weights(chains).total_variation < 0.02
@@ -89,49 +102,85 @@ def test_learning_is_deterministic():
     target = inv.targets.mog2_1d()
     draws = np.asarray(target.sample(jr.key(0), 1000))
     hashes = {
-        parameter_hash(learn(target, key=7, samples=draws, recipe=SHORT, progress=False))
+        parameter_hash(learn(target, key=7, samples=draws, settings=SHORT, progress=False))
         for _ in range(2)
     }
     assert len(hashes) == 1
 
 
-def stop_at(monkeypatch, name, call):
+def interrupt(monkeypatch, name, call=1):
     """Let a stage of learning be interrupted when it is called for that time."""
-    proceed, calls = getattr(Learner, name), []
+    proceed, calls = getattr(module, name), []
 
-    def stage(self, *arguments):
+    def stage(*arguments):
         calls.append(name)
         if len(calls) == call:
             raise KeyboardInterrupt
-        return proceed(self, *arguments)
+        return proceed(*arguments)
 
-    monkeypatch.setattr(Learner, name, stage)
+    monkeypatch.setattr(module, name, stage)
 
 
-def test_an_interrupted_run_resumes_to_the_same_kernel(tiny, tmp_path, monkeypatch):
+def test_an_interrupted_run_returns_what_it_has_and_resumes_to_the_same_kernel(
+    tiny, tmp_path, monkeypatch
+):
     target, path = tiny.target, tmp_path / "learning.inv"
-    stop_at(monkeypatch, "finish_weighed", 1)
-    with pytest.raises(KeyboardInterrupt):
-        learn(target, key=5, checkpoint=path, **TINY)
+    with monkeypatch.context() as patched:
+        interrupt(patched, "measure")
+        kept = learn(target, key=5, checkpoint=path, **TINY)
+    assert kept.outcome.ended == "interrupted" and not kept.outcome.converged
+    draws = inv.sample(kept, key=1, num_chains=64, num_samples=300, progress=False)
+    assert mode_weights(draws).total_variation < 0.05
     resumed = learn(target, key=5, checkpoint=path, resume=True, **TINY)
     assert parameter_hash(resumed) == parameter_hash(tiny)
     with pytest.raises(inv.InputError, match="was saved by a run with key"):
         learn(target, key=6, checkpoint=path, resume=True, **TINY)
 
 
+@pytest.mark.parametrize("stage", ["find_modes", "fit_proposal"])
+def test_an_interrupt_at_any_stage_leaves_a_kernel(stage, monkeypatch):
+    interrupt(monkeypatch, stage)
+    kept = learn(inv.targets.mog2_1d(), key=5, **TINY)
+    assert kept.outcome.ended == "interrupted" and "interrupted" in str(kept.outcome)
+    draws = inv.sample(kept, key=1, num_chains=8, num_samples=50, progress=False)
+    assert np.isfinite(draws.positions).all() and draws.accepted.any()
+
+
 @pytest.mark.deep
 def test_an_interrupted_round_resumes_to_the_same_kernel(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "involutive.learning.refine.rounds.SUFFICES", 2.0
-    )  # so that rounds are made
+    settings = replace(TINY["settings"], suffices=2.0)  # so that rounds are made
+    more = TINY | {"settings": settings}
     target, path = inv.targets.mog2_1d(), tmp_path / "learning.inv"
-    whole = learn(target, key=5, **TINY)
+    whole = learn(target, key=5, **more)
     assert whole.outcome.rounds == 2 and len(whole.outcome.reached) == 4
-    stop_at(monkeypatch, "next_round", 2)
-    with pytest.raises(KeyboardInterrupt):
-        learn(target, key=5, checkpoint=path, **TINY)
-    resumed = learn(target, key=5, checkpoint=path, resume=True, **TINY)
+    with monkeypatch.context() as patched:
+        interrupt(patched, "next_round", 2)
+        learn(target, key=5, checkpoint=path, **more)
+    resumed = learn(target, key=5, checkpoint=path, resume=True, **more)
     assert parameter_hash(resumed) == parameter_hash(whole)
+
+
+def test_rounds_and_couplings_run():
+    """On something small: two modes that a mixture of one component cannot describe."""
+    settings = replace(
+        TINY["settings"], suffices=2.0, couplings_below=1.1, components=(1,), coupling_steps=20,
+        coupling_layers=2, coupling_width=8, most_rounds=1,
+    )  # fmt: skip
+    target = inv.targets.mixture([[-3.0, 0.0], [3.0, 0.0]], sd=1.0)
+    kernel = learn(target, key=0, settings=settings, progress=False)
+    stages = {row["stage"] for row in kernel.outcome.history}
+    assert kernel.outcome.rounds == 1 and {"log-variance", "likelihood"} <= stages
+    draws = inv.sample(kernel, key=1, num_chains=64, num_samples=200, progress=False)
+    assert np.abs(draws.positions.mean((0, 1))).max() < 0.6
+
+
+def test_a_kernel_learned_before_is_a_start(tiny):
+    shifted = inv.Target(lambda x: tiny.target.log_density(x - 0.02), dim=1)
+    again = learn(shifted, key=1, start=tiny, **TINY)
+    assert again.outcome.converged and again.outcome.evaluations < tiny.outcome.evaluations
+    draws = inv.sample(again, key=1, num_chains=64, num_samples=300, progress=False)
+    assert abs((draws.positions > 0).mean() - 0.5) < 0.05
+    assert abs(np.abs(draws.positions).mean() - 0.5) < 0.01
 
 
 @pytest.mark.deep
@@ -150,7 +199,7 @@ def test_hmc_helps_a_mixture_that_is_poor_in_many_dimensions():
 @pytest.mark.deep
 def test_a_bounded_density_without_gradients():
     box = inv.Target(lambda x: jnp.where(jnp.all((x > 0) & (x < 1)), 0.0, -jnp.inf), dim=2)
-    kernel = learn(box, key=0, recipe=SHORT, effort=SMALL, progress=False)
+    kernel = learn(box, key=0, settings=SHORT, progress=False)
     draws = inv.sample(kernel, key=1, num_chains=32, num_samples=400, progress=False)
     assert draws.positions.min() > 0 and draws.positions.max() < 1
     np.testing.assert_allclose(draws.positions.mean((0, 1)), 0.5, atol=0.03)
@@ -161,46 +210,14 @@ def test_a_bounded_density_without_gradients():
 def test_scales_from_tiny_to_huge():
     scales = jnp.array([1e-4, 1e4, 1.0])
     target = inv.Target(lambda x: -0.5 * jnp.sum((x / scales) ** 2), dim=3)
-    kernel = learn(target, key=0, recipe=SHORT, effort=SMALL, progress=False)
+    kernel = learn(target, key=0, settings=SHORT, progress=False)
     draws = inv.sample(kernel, key=1, num_chains=64, num_samples=300, progress=False)
     np.testing.assert_allclose(draws.positions.std((0, 1)) / np.asarray(scales), 1.0, atol=0.06)
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock that is set by hand."""
-    now = [100.0]
-    monkeypatch.setattr("involutive.learning.budget.time.perf_counter", lambda: now[0])
-    return now
-
-
-def test_a_limit_in_seconds_is_shared_out(clock):
-    meter = Meter(Budget(seconds=40.0))
-    assert meter.allows_round(1) and not meter.past(SEARCH)
-    clock[0] += 20.0
-    assert meter.past(SEARCH) and meter.allows_round(1)  # nothing is known of rounds yet
-    assert meter.seconds_left == 10.0  # a quarter is kept back for the end
-    clock[0] += 4.0
-    meter.kept_back, meter.round_seconds = 5.0, 4.0
-    assert meter.allows_round(1) and meter.seconds_left == 11.0
-    clock[0] += 8.0
-    assert not meter.allows_round(1)  # a round more, and the end, would take 9 of the 8 left
-    assert meter.allows(0, 2.0) and not meter.past(1.0)
-    clock[0] += 10.0
-    assert not meter.allows(0) and meter.past(1.0)
-
-
-def test_without_a_limit_nothing_is_cut_short(clock):
-    meter = Meter(Budget())
-    clock[0] += 1e6
-    assert meter.allows_round(1e12) and not meter.past(SEARCH) and meter.seconds_left is None
-
-
 @pytest.mark.deep
 def test_the_shortest_budget_still_gives_a_kernel():
-    kernel = learn(
-        inv.targets.gaussian(2), key=0, recipe=SHORT, effort=SMALL, budget=0.1, progress=False
-    )
+    kernel = learn(inv.targets.gaussian(2), key=0, settings=SHORT, budget=0.1, progress=False)
     assert kernel.outcome.rounds == 0
     draws = inv.sample(kernel, key=1, num_chains=32, num_samples=200, progress=False)
     np.testing.assert_allclose(draws.positions.std((0, 1)), 1.0, atol=0.2)
@@ -210,7 +227,7 @@ def test_points_very_far_out_leave_a_mixture_finite():
     points = np.random.default_rng(0).normal(size=(400, 3))
     points[:3] *= 1e12
     points[5] *= 1e18
-    law = fit_mixture(jnp.asarray(points), 8, jr.key(0)).law()
+    law = fit_mixture(jnp.asarray(points), 8, jr.key(0)).distribution()
     assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(law))
 
 
@@ -253,7 +270,7 @@ BAD = {
     "constant": (lambda t: learn(t, key=0, samples=np.ones((30, 2))), "must vary"),
     "initial": (lambda t: learn(t, key=0, initial=np.zeros((4, 5))), r"points of shape \(n, 2\)"),
     "budget": (lambda t: learn(t, key=0, budget="fast"), "budget must be seconds"),
-    "strategy": (lambda t: learn(t, key=0, strategy="magic"), "one of recipe, bootstrap"),
+    "strategy": (lambda t: learn(t, key=0, strategy="magic"), "one of pipeline, bootstrap"),
     "bootstrap": (
         lambda t: learn(t, key=0, strategy="bootstrap", samples=np.zeros((30, 2))),
         "leave samples= and checkpoint= out",
@@ -262,6 +279,7 @@ BAD = {
 }
 
 
+@pytest.mark.usefixtures("as_users_run")
 @pytest.mark.parametrize("call, words", BAD.values(), ids=BAD)
 def test_bad_input_is_named(call, words):
     with pytest.raises(inv.InputError, match=words):
@@ -271,7 +289,7 @@ def test_bad_input_is_named(call, words):
 def test_a_density_that_is_nowhere_finite_is_refused():
     nowhere = inv.Target(lambda x: jnp.sum(x) * jnp.nan, dim=2)
     with warnings.catch_warnings(), pytest.raises(inv.InputError, match="not finite"):
-        learn(nowhere, key=0, effort=SMALL, progress=False)
+        learn(nowhere, key=0, settings=SHORT, progress=False)
 
 
 def test_whitening_undoes_scale_and_correlation():
@@ -294,11 +312,10 @@ def test_mixture_finds_separate_clusters():
 def test_figures_see_a_rare_sticky_state():
     """A proposal that misses one per cent of the mass is accepted often and mixes badly."""
     target = inv.targets.mixture([[-10.0], [10.0]], [0.99, 0.01])
-    wide = inv.GaussianMixture(
-        jnp.array([0.999, 0.001]), jnp.full((2, 1), -10.0), jnp.array([[[1.0]], [[100.0]]])
-    )
+    narrow = Components(np.zeros(1), np.array([[-10.0]]), np.ones((1, 1, 1)))
+    wide = joined([narrow, narrow.inflated(100.0)], (0.999, 0.001)).distribution()
     g = whitening(jr.normal(jr.key(0), (1000, 1)))
     points = jnp.asarray(target.sample(jr.key(1), 2000))  # type: ignore[misc]
     kernel = inv.Kernel(target, inv.FunctionBlock(g), wide)
-    figures = independence_figures(kernel, points, jr.key(2))
-    assert figures["ess"] < 0.5 * figures["acceptance"]
+    metrics = independence_metrics(kernel, points, jr.key(2))
+    assert metrics["ess"] < 0.5 * metrics["acceptance"]

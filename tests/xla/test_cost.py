@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import involutive as inv
-from involutive._xla.batched import Rows
+from involutive._xla.batched import BatchedDensity
 from involutive._xla.cost import affordable, much_work, operations
 from involutive._xla.program import program_of
 from involutive.bijections.whitening import whitening
-from involutive.learning.effort import Effort
-from involutive.learning.fit.importance import normal_components
+from involutive.learning.fit.importance import normal_around
+from involutive.learning.settings import LearnSettings
 from involutive.sampling.runner import _advance_learned, _advance_network, _advancer
 
 
@@ -70,10 +70,10 @@ def test_what_cannot_be_counted_is_taken_to_be_dear():
 def test_sizes_shrink_for_dear_densities_only():
     assert affordable(100.0, 20_000.0) == 1.0
     assert affordable(200_000.0, 20_000.0) == pytest.approx(0.1)
-    usual = Effort()
+    usual = LearnSettings()
     assert usual.scaled(1.0, 1.0) == usual
     small = usual.scaled(0.1, 0.5)
-    assert small.climbers < usual.climbers / 5 and small.chains == usual.chains // 2
+    assert small.climbers < usual.climbers / 5 and small.round_chains == usual.round_chains // 2
     assert usual.scaled(1e-9, 1e-9).climbers >= 64  # never so few that nothing is found
 
 
@@ -86,7 +86,7 @@ def test_much_work_counts_the_density_and_what_moves_it():
 def test_chains_of_much_work_are_compiled_to_run_fast():
     for log_density, moves in ((normal, _advance_learned), (regression(1000), _advance_network)):
         target = inv.Target(log_density, dim=4)
-        law = normal_components(2, 4).law()
+        law = normal_around(np.random.default_rng(1).normal(size=(50, 4))).distribution()
         g = whitening(np.random.default_rng(0).normal(size=(100, 4)))
         kernel = inv.Kernel(target, inv.FunctionBlock(g), law)
         assert _advancer(kernel, program_of(log_density, 4)) is moves
@@ -94,6 +94,6 @@ def test_chains_of_much_work_are_compiled_to_run_fast():
 
 def test_rows_of_much_work_have_the_values_and_slopes_of_the_density():
     log_density, points = regression(1000), np.eye(4, dtype=np.float32)
-    values, slopes = Rows(log_density, 4).slopes(points)
+    values, slopes = BatchedDensity(log_density, 4).gradients(points)
     assert values == pytest.approx(-500 * np.ones(4), rel=1e-4)
     assert slopes == pytest.approx(-1000 * np.ones((4, 4)), rel=1e-4)

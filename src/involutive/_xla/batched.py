@@ -1,10 +1,12 @@
 """A log density of many rows, given and returned on the host.
 
-The search for modes runs on the host and calls the density here, so that three small programs are
-all there is to compile: the density, its slope, its curvature. Written as one program for XLA, the
-search took four times as long to compile as to run.
+Symptom: written as one program for XLA, the search for modes took four times as long to compile as
+to run (jax 0.10, CPU). Here three small programs are all there is to compile: the density, its
+gradient and its Hessian, each mapped over a block of rows of one size. `python -m
+involutive.bench.growth` prints the time to the first draw.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,54 +21,100 @@ from involutive._xla.compilation import SHORTEST, Jitted, jit_once, on_device
 from involutive._xla.cost import much_work
 from involutive._xla.program import factorises_many, program_of
 from involutive.core.keys import generator
+from involutive.core.types import Number
 
-BLOCK = 512  # rows a call: enough to keep a core busy
-WIDE = 16 * BLOCK  # of many rows: beside XLA's compiler every call may have to wait for its threads
-GRADIENT = 3  # evaluations that a slope counts as
+BLOCK = 512  # rows per call: enough to keep a core busy
+WIDE = 16 * BLOCK  # rows per call of many: a call may have to wait for XLA's threads
+GRADIENT = 3  # evaluations that a gradient counts as
 
 
-class Rows:
-    """`function` of one vector, evaluated on rows, as many as asked for, in blocks of one size.
+class OutOfBudget(Exception):
+    """The next batch would exceed the evaluations or the time that a stage was given."""
+
+
+class BatchedDensity:
+    """A log density of one vector, evaluated on as many rows as asked for.
+
+    Args:
+        function: the log density of one vector.
+        dim: its number of coordinates.
+        block: rows per compiled call.
+        limit: evaluations after which `OutOfBudget` is raised instead of the next batch.
+        deadline: the same for `time.perf_counter()`.
 
     Attributes:
-        evaluations: how many were made; a slope counts as three, a curvature as three a coordinate.
+        evaluations: how many were made; a gradient counts as three, a Hessian as three per
+            coordinate.
+        spent: whether a batch was refused.
     """
 
-    def __init__(self, function: Callable, dim: int, block: int = BLOCK):
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        dim: int,
+        block: int = BLOCK,
+        limit: Number = float("inf"),
+        deadline: Number = float("inf"),
+    ):
         self.dim, self.block, self.evaluations = dim, block, 0
+        self.limit, self.deadline, self.spent = limit, deadline, False
         self.dtype = jnp.result_type(float)
         # a density of the host (a NumPy function, perhaps on a pool) is called for given rows alone
         self._on_host = getattr(function, "rows", None)
         program = program_of(function, dim)
         compiled = _WELL if much_work(program) else _QUICKLY
-        self._values, self._slopes, self._curvatures = (c.with_first(function) for c in compiled)
+        self._values, self._gradients, self._hessians = (c.with_first(function) for c in compiled)
         # such calls wait for each other for ever if two run at once
         self._alone = factorises_many(program)
 
+    @property
+    def left(self) -> float:
+        """Evaluations left."""
+        return self.limit - self.evaluations
+
     def values(self, points: np.ndarray) -> np.ndarray:
-        """The function at every row."""
-        self.evaluations += len(points)
+        """The log density at every row."""
         if self._on_host is not None:
-            return self._on_host(points)
+            return self._each_on_host(points)
+        self._spend(len(points))
         block = WIDE if self.block == BLOCK and len(points) >= WIDE else self.block
         return self._each(self._values, points, block)[0]
 
-    def slopes(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The function and its gradient at every row."""
-        self.evaluations += GRADIENT * len(points)
-        values, slopes = self._each(self._slopes, points, self.block)
-        return values, slopes
+    def gradients(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The log density and its gradient at every row."""
+        self._spend(GRADIENT * len(points))
+        values, gradients = self._each(self._gradients, points, self.block)
+        return values, gradients
 
-    def curvatures(self, points: np.ndarray) -> np.ndarray:
+    def hessians(self, points: np.ndarray) -> np.ndarray:
         """The matrix of second derivatives at every row."""
-        self.evaluations += GRADIENT * self.dim * len(points)
-        return self._each(self._curvatures, points, self.block)[0]
+        self._spend(GRADIENT * self.dim * len(points))
+        return self._each(self._hessians, points, self.block)[0]
+
+    def _spend(self, count: int) -> None:
+        if self.evaluations + count > self.limit or time.perf_counter() > self.deadline:
+            self.spent = True
+            raise OutOfBudget
+        self.evaluations += count
+
+    def _each_on_host(self, points: np.ndarray) -> np.ndarray:
+        """The values of a density of the host, in batches between which the budget is checked."""
+        assert self._on_host is not None
+        parts = [points[:0, 0]]
+        for i in range(0, len(points), self.block):
+            rows = points[i : i + self.block]
+            self._spend(len(rows))
+            parts.append(np.asarray(self._on_host(rows), points.dtype))
+        return np.concatenate(parts)
 
     def _each(self, program: Any, points: np.ndarray, block: int) -> list[np.ndarray]:
         count = len(points)
         padded = points[np.resize(np.arange(count), -(-count // block) * block)]
         parts = []
         for rows in padded.reshape(-1, block, self.dim):
+            if parts and time.perf_counter() > self.deadline:
+                self.spent = True
+                raise OutOfBudget
             part = program(on_device(rows))
             parts.append(jax.block_until_ready(part) if self._alone else part)
         return [
@@ -75,61 +123,61 @@ class Rows:
         ]
 
 
-def _scalar(function: Callable) -> Callable:
+def _scalar(function: Callable[..., Any]) -> Callable[[Array], Array]:
     return lambda x: jnp.asarray(function(x), x.dtype)
 
 
-def _values(function: Callable, points: Array) -> tuple[Array]:
+def _values(function: Callable[..., Any], points: Array) -> tuple[Array]:
     return (jax.vmap(_scalar(function))(points),)
 
 
-def _slopes(function: Callable, points: Array) -> tuple[Array, Array]:
+def _gradients(function: Callable[..., Any], points: Array) -> tuple[Array, Array]:
     return jax.vmap(jax.value_and_grad(_scalar(function)))(points)
 
 
-def _curvatures(function: Callable, points: Array) -> tuple[Array]:
+def _hessians(function: Callable[..., Any], points: Array) -> tuple[Array]:
     return (jax.vmap(jax.hessian(_scalar(function)))(points),)
 
 
 _QUICKLY, _WELL = (
-    [Jitted(program, options) for program in (_values, _slopes, _curvatures)]
+    [Jitted(program, options) for program in (_values, _gradients, _hessians)]
     for options in (SHORTEST, {})
 )
 
 
-class LawRows:
-    """A law X on the host: draws, and its log density with slopes; of a normal without JAX."""
+class BatchedDistribution:
+    """A distribution X on the host: draws and log densities; of a normal without JAX."""
 
     def __init__(self, law: AbstractDistribution, block: int = BLOCK):
         self.law, self.dim = law, law.shape[0]
         self._normal = type(law) is Normal
         if self._normal:
-            self._centre, self._spread = (np.asarray(x) for x in (law.loc, law.scale))  # type: ignore[attr-defined]
-        self._rows = Rows(_LogDensity(law), self.dim, block) if not self._normal else None
+            self._centre, self._scale = (np.asarray(x) for x in (law.loc, law.scale))  # type: ignore[attr-defined]
+        self._density = None if self._normal else BatchedDensity(_LogProb(law), self.dim, block)
 
     def draws(self, key: Key[Array, ""], count: int) -> np.ndarray:
         """`count` draws of X."""
         if not self._normal:
             return np.asarray(_law_draws(self.law, key, count))
         noise = generator(key).normal(size=(count, self.dim)).astype(self._centre.dtype)
-        return self._centre + self._spread * noise
+        return self._centre + self._scale * noise
 
     def values(self, points: np.ndarray) -> np.ndarray:
         """The log density of X at every row."""
-        if self._rows is not None:
-            return self._rows.values(points)
-        white = (points - self._centre) / self._spread
-        constant = np.sum(np.log(self._spread)) + 0.5 * self.dim * np.log(2 * np.pi)
+        if self._density is not None:
+            return self._density.values(points)
+        white = (points - self._centre) / self._scale
+        constant = np.sum(np.log(self._scale)) + 0.5 * self.dim * np.log(2 * np.pi)
         return -0.5 * np.sum(white**2, axis=1) - constant.astype(points.dtype)
 
-    def slopes(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def gradients(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The log density of X and its gradient at every row."""
-        if self._rows is not None:
-            return self._rows.slopes(points)
-        return self.values(points), -(points - self._centre) / self._spread**2
+        if self._density is not None:
+            return self._density.gradients(points)
+        return self.values(points), -(points - self._centre) / self._scale**2
 
 
-class _LogDensity(eqx.Module):
+class _LogProb(eqx.Module):
     law: AbstractDistribution
 
     def __call__(self, x: Array) -> Array:

@@ -8,3 +8,4 @@ from jax import Array
 
 # what `jnp.asarray` takes: arrays, numbers, and nested sequences of them
 ArrayLike = Array | np.ndarray | np.generic | bool | int | float | Sequence[Any]
+Number = int | float

@@ -6,7 +6,7 @@ never longer than `reach`, so that a climb ends on the hill it began on.
 
 import numpy as np
 
-from involutive._xla.batched import Rows
+from involutive._xla.batched import BatchedDensity
 
 FIRST = 0.02  # the first step, in units of `reach`; a guess: later steps follow the curvature
 GROWS, SHRINKS = 2.0, 0.25  # of a step where the curvature tells nothing, and after a refusal
@@ -14,7 +14,7 @@ SETTLED = 1e-4  # nats that a step must gain, or the climb has ended; a guess
 
 
 def climb(
-    rows: Rows, points: np.ndarray, scale: np.ndarray, reach: np.ndarray, steps: int
+    rows: BatchedDensity, points: np.ndarray, scale: np.ndarray, reach: np.ndarray, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Move every point uphill.
 
@@ -52,7 +52,11 @@ def climb(
 
 
 def climb_blind(
-    rows: Rows, points: np.ndarray, scale: np.ndarray, steps: int, rng: np.random.Generator
+    rows: BatchedDensity,
+    points: np.ndarray,
+    scale: np.ndarray,
+    steps: int,
+    rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Move every point uphill without a gradient, by random steps that are kept where they rise.
 
@@ -79,9 +83,9 @@ def _next_step(step: np.ndarray, move: np.ndarray, change: np.ndarray) -> np.nda
     return np.where(bend > 0, np.minimum(straight, 10 * step), GROWS * step)
 
 
-def _look(rows: Rows, x: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _look(rows: BatchedDensity, x: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The density and its gradient, in units of `scale`; -inf and 0 where they are not numbers."""
-    value, slope = rows.slopes((x * scale).astype(rows.dtype))
+    value, slope = rows.gradients((x * scale).astype(rows.dtype))
     fine = np.isfinite(value) & np.isfinite(slope).all(axis=1)
     value = np.where(fine, value.astype(np.float64), -np.inf)
     return value, np.where(fine[:, None], slope.astype(np.float64), 0.0) * scale

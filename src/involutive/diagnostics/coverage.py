@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from involutive._xla.batched import LawRows, Rows
+from involutive._xla.batched import BatchedDensity, BatchedDistribution
 from involutive.core.statistics import log_mean_exp
 from involutive.diagnostics.climb import climb, climb_blind
 
@@ -38,7 +38,8 @@ class Missed:
 
 
 def missed(
-    p: Rows, q: LawRows, drawn: np.ndarray, wide: np.ndarray, log_z: float, top: float,
+    p: BatchedDensity, q: BatchedDistribution, drawn: np.ndarray, wide: np.ndarray,
+    log_z: float, top: float,
     rng: np.random.Generator, gradient: bool = True,
 ) -> Missed:  # fmt: skip
     """Look for mass of p that q does not cover.
@@ -67,7 +68,7 @@ def missed(
         return Missed()
     hills = _distinct(ends[high], values[high], scale)
     if gradient:
-        factors = np.stack([_factor(h, scale) for h in p.curvatures(hills).astype(np.float64)])
+        factors = np.stack([_factor(h, scale) for h in p.hessians(hills).astype(np.float64)])
     else:
         width = max(float(np.median(lengths[high])), 1e-3)
         factors = np.tile(np.diag(scale * width), (len(hills), 1, 1))
@@ -99,7 +100,7 @@ def _distinct(points: np.ndarray, values: np.ndarray, scale: np.ndarray) -> np.n
 
 
 def _mass(
-    p: Rows, q: LawRows, hills: np.ndarray, factors: np.ndarray, level: float,
+    p: BatchedDensity, q: BatchedDistribution, hills: np.ndarray, factors: np.ndarray, level: float,
     rng: np.random.Generator,
 ) -> float:  # fmt: skip
     """`log ∫ p` over where p/q is high, by draws of a Student-t mixture at the hills."""

@@ -18,7 +18,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution, Normal
 from jaxtyping import Array, Key
 
-from involutive._xla.batched import LawRows, Rows
+from involutive._xla.batched import BatchedDensity, BatchedDistribution
 from involutive._xla.compilation import jit_once
 from involutive.core.errors import InputError, check, check_count
 from involutive.core.keys import KeyLike, as_key, generator, split
@@ -86,7 +86,7 @@ def evidence(
         )
     _check_draws(draws, kernel)
     key_q, key_chains, key_probe = split(as_key(key), 3)
-    p, q = Rows(kernel.target.log_density, kernel.target.dim), LawRows(law)
+    p, q = BatchedDensity(kernel.target.log_density, kernel.target.dim), BatchedDistribution(law)
     # log q from the way a draw was made: the way back is inexact where a coupling stretches much
     drawn, log_q = (np.asarray(part) for part in _draws(law, key_q, num_samples))
     forward = _log_weights(p.values(drawn), log_q)
@@ -257,5 +257,5 @@ def _wide_starts(
     given = kernel.initial if isinstance(kernel.initial, Normal) else None
     initial = given if kernel.target.initial is None else kernel.target.initial
     if initial is not None and initial.shape == law.shape:
-        points.append(LawRows(initial).draws(jr.fold_in(key, 1), 128))
+        points.append(BatchedDistribution(initial).draws(jr.fold_in(key, 1), 128))
     return np.concatenate(points)

@@ -9,7 +9,7 @@ hills (a ring, a banana) and the segments follow them.
 import numpy as np
 from scipy.spatial import KDTree
 
-from involutive._xla.batched import Rows
+from involutive._xla.batched import BatchedDensity
 from involutive.diagnostics.climb import climb
 
 STEPS = (12, 60)  # gradients to the points half-way up, and from there to the ends; a guess
@@ -21,7 +21,7 @@ CLOSE = 1e-2  # distance, in sds, below which ends are one point; a guess
 PAIRS = 4  # nearest pairs of points tried between two groups
 
 
-def hills(rows: Rows, points: np.ndarray, uphill: bool = True) -> np.ndarray:
+def hills(rows: BatchedDensity, points: np.ndarray, uphill: bool = True) -> np.ndarray:
     """Number the hill that every point lies on.
 
     Args:
@@ -83,7 +83,7 @@ def _spread_out(white: np.ndarray) -> np.ndarray:
 
 
 def _join_neighbours(
-    rows: Rows, graph: Groups, points: np.ndarray, values: np.ndarray, scale: np.ndarray
+    rows: BatchedDensity, graph: Groups, points: np.ndarray, values: np.ndarray, scale: np.ndarray
 ) -> None:
     if len(points) < 2:
         return
@@ -94,7 +94,7 @@ def _join_neighbours(
 
 
 def _join_groups(
-    rows: Rows, graph: Groups, points: np.ndarray, values: np.ndarray, scale: np.ndarray
+    rows: BatchedDensity, graph: Groups, points: np.ndarray, values: np.ndarray, scale: np.ndarray
 ) -> None:
     """Try segments between groups, at their nearest points and at their tops, until none joins."""
     white = points / scale
@@ -113,7 +113,7 @@ def _join_groups(
 
 
 def _join_level(
-    rows: Rows,
+    rows: BatchedDensity,
     graph: Groups,
     points: np.ndarray,
     values: np.ndarray,

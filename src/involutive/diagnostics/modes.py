@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 from scipy.spatial import KDTree
 
-from involutive._xla.batched import Rows
+from involutive._xla.batched import BatchedDensity
 from involutive._xla.cost import SEARCH_OPERATIONS, affordable, operations
 from involutive.core.errors import InputError, check
 from involutive.core.statistics import mcse
@@ -196,7 +196,7 @@ def _labels(draws: Draws) -> np.ndarray:
     some = _some(flat, draws.log_density.ravel(), most)
     if len(some) < 2:
         return np.zeros(draws.log_density.shape, int)
-    rows = Rows(draws.target.log_density, draws.target.dim)
+    rows = BatchedDensity(draws.target.log_density, draws.target.dim)
     number = hills(rows, some, uphill=draws.target.has_gradient)
     scale = np.maximum(some.std(axis=0), 1e-12)
     large = np.bincount(number)[number] >= FEWEST

@@ -30,7 +30,8 @@ from involutive.experiments.members import trained_network
 from involutive.involutions.architectures import state_scaling, swap_network
 from involutive.involutions.blocks import Conjugate
 from involutive.kernel.kernel import Kernel
-from involutive.learning.fit.recipe import Recipe, train_proposal
+from involutive.learning.fit.trained import train_proposal
+from involutive.learning.settings import LearnSettings
 from involutive.plotting.panels import log_axis, panels, style
 from involutive.sampling.sample import sample
 from involutive.targets.target import Target
@@ -159,8 +160,8 @@ def _train_swap(target: Target, rows: np.ndarray, width: int, aux: int, config: 
 
 
 def _train_mixture(target: Target, rows: np.ndarray, count: int, key: Array) -> Kernel:
-    recipe = Recipe(components=(count,), flow_below=0.0, tune_steps=300)
-    return train_proposal(target, rows, key, recipe=recipe).kernel
+    settings = LearnSettings(components=(count,), couplings_below=0.0, tune_steps=300)
+    return train_proposal(target, rows, key, settings=settings)[0].kernel
 
 
 def _figures(kernel: Kernel, start: np.ndarray, config: Config) -> list[float]:

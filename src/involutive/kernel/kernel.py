@@ -158,6 +158,11 @@ class AbstractKernel(eqx.Module):
         return ()
 
     @property
+    def starts(self) -> Float[Array, "n dim"] | None:
+        """Places apart from `initial` from which some chains start, where a kernel knows any."""
+        return None
+
+    @property
     def grid(self) -> float | None:
         """The spacing of the lattice that positions stay on, or None."""
         return None

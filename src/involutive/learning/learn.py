@@ -1,61 +1,58 @@
-"""`learn`: from a log density to a kernel.
+"""`learn`: from a log density to a kernel, as a pipeline of stages.
 
-1. Find where the density lives (`climbs.py`, `start.py`): climbs from X, and annealing from X, or
-   draws of X resampled by weight where enough of them count.
-2. Weigh what was found (`importance.py`): a mixture is fitted to the target by its own
-   importance-weighted draws. The points found need the right support only. Where that suffices, by
-   itself or with HMC before every proposal, and chains bear it out, learning ends here: go to 5.
-   Where weights tell too little, the proposal is trained on the points found instead.
-3. Run many chains with that proposal and a local move. The kernel is exact, so the chains repair
-   the weights of the modes. Their states train the proposal of the next round (`recipe.py`).
-4. Stop when the effective draws per draw and the spread of the draws no longer change; train once
-   more at full length.
-5. Compose proposal and local move, and measure the result on chains started apart.
+1. `find_modes` looks for where the density lives: climbs and annealing from X.
+2. `fit_proposal` fits a mixture to the target by importance weights, and searches once more for
+   what it has missed. Where that suffices, chains judge it and learning ends.
+3. `next_round`, repeated: chains repair the weights of the modes, and their draws train the next
+   proposal; couplings join where a mixture is not enough. `polish` trains once at full length.
+4. `measure` composes proposal and local move, and measures the kernel on chains started apart.
 
-Everything learned is fixed before the first draw is kept.
+Every stage is a function from one frozen result to the next (`stages.py`); a checkpoint holds the
+last one. Everything learned is fixed before the first draw is kept.
 """
 
-from typing import Any
+from dataclasses import replace
 
-import jax.numpy as jnp
-import numpy as np
-from flowjax.distributions import AbstractDistribution, Normal
+from flowjax.distributions import AbstractDistribution
 from jax.sharding import Mesh
-from jaxtyping import Array
 
-from involutive._xla.batched import BLOCK, Rows
-from involutive._xla.compilation import jit_once, make_room, on_device
-from involutive._xla.cost import SEARCH_OPERATIONS, TRAINING_OPERATIONS, affordable, operations
-from involutive.core.errors import InputError, check
-from involutive.core.keys import as_key, split
-from involutive.learning.bootstrap import learn_by_bootstrap, schedule
-from involutive.learning.budget import Meter, as_budget
-from involutive.learning.effort import Effort
-from involutive.learning.find.search import Search
-from involutive.learning.fit.recipe import Recipe
+from involutive._xla.compilation import make_room
+from involutive.core.errors import check
+from involutive.core.keys import KeyLike, as_key
+from involutive.core.types import ArrayLike, Number
+from involutive.kernel.kernel import AbstractKernel
+from involutive.learning.budget import Budget, as_budget
+from involutive.learning.checkpoint import SavedStages
+from involutive.learning.find.search import find_modes
+from involutive.learning.fit.fit import fit_proposal
+from involutive.learning.given import as_initial, from_kernel, from_samples
+from involutive.learning.judge.compose import best_so_far, borne_out, measure
 from involutive.learning.outcome import Learned
-from involutive.learning.refine.checkpoint import SavedRounds
-from involutive.learning.refine.rounds import REACHES, Learner
+from involutive.learning.problem import Problem, initial_distribution, pose
+from involutive.learning.refine.rounds import more_rounds, next_round, polish
+from involutive.learning.settings import LearnSettings
+from involutive.learning.stages import Fitted, Found
 from involutive.sampling.devices import devices_here
+from involutive.sampling.draws import Draws
+from involutive.sampling.progress import Progress
 from involutive.storage.format import PathLike
 from involutive.targets.fingerprint import check_density
 from involutive.targets.target import Target
-from involutive.training.fit import check_samples
 
-STRATEGIES = ("recipe", "bootstrap")
-WIDE = 3.0  # sd of the default initial law
+STRATEGIES = ("pipeline", "bootstrap")
+STAGES = ("finding modes", "fitting a proposal", "refining by rounds", "measuring the kernel")
 
 
 def learn(
-    target: Any,
+    target: Target,
     *,
-    key: Any,
-    samples: Any = None,
-    initial: Any = None,
-    budget: Any = None,
-    strategy: str = "recipe",
-    recipe: Recipe | None = None,
-    effort: Effort | None = None,
+    key: KeyLike,
+    samples: ArrayLike | None = None,
+    initial: AbstractDistribution | AbstractKernel | Draws | ArrayLike | None = None,
+    start: AbstractKernel | None = None,
+    budget: Budget | Number | None = None,
+    settings: LearnSettings | None = None,
+    strategy: str = "pipeline",
     checkpoint: PathLike | None = None,
     resume: bool = False,
     progress: bool | None = None,
@@ -68,14 +65,15 @@ def learn(
         key: an int seed or a JAX key; learning is deterministic given it, unless a budget in
             seconds cuts it short.
         samples: (approximate) posterior draws `(n, dim)`; the search for modes is skipped then.
-        initial: the law X to start from, or starting points `(n, dim)`; by default the
-            target's prior where it has one, else N(0, 3² I).
-        budget: seconds, or `Budget(seconds=..., evaluations=...)`.
-        strategy: "recipe", or "bootstrap": the paper's network and adversarial objective, trained
-            on the chain's own draws (`by_bootstrap.py`); it finds no mode that its chains miss.
-        recipe: sizes of the proposal and its training.
-        effort: sizes of the search and of the rounds; less for a density of much work.
-        checkpoint: a file that learning is saved in before every round.
+        initial: the distribution X to start from, starting points `(n, dim)`, draws, or a learned
+            kernel whose proposal is X; by default the target's prior, or N(0, 3² I) without one.
+        start: a kernel learned for a similar density (other data, another prior): its proposal is
+            weighed again for this one instead of a search from X.
+        budget: seconds, or `Budget(seconds=..., evaluations=...)`; about five minutes by default.
+        settings: sizes and thresholds of every stage.
+        strategy: "pipeline", or "bootstrap": the paper's network and adversarial objective, trained
+            on the chain's own draws; it finds no mode that its chains miss.
+        checkpoint: a file in which every stage's result is saved.
         resume: go on from `checkpoint`, to the same kernel as without the interruption, or begin
             if there is none.
         progress: show progress; by default on a terminal.
@@ -84,8 +82,89 @@ def learn(
 
     Returns:
         A kernel for `sample`, with `outcome`: what was reached, and what to try if that is not
-        enough. It is exact in every case.
+        enough. Ctrl-C returns the best kernel so far, with `outcome.ended == "interrupted"`. The
+        kernel leaves the target invariant in every case.
+
+    Raises:
+        InputError: if an argument does not fit, or the density is no function of the position.
+
+    Example:
+        >>> import involutive as inv
+        >>> kernel = inv.learn(inv.targets.mog2_1d(), key=0, progress=False)
+        >>> draws = inv.sample(kernel, key=1, num_chains=8, num_samples=50, progress=False)
+        >>> draws.positions.shape
+        (8, 50, 1)
     """
+    _check_arguments(target, strategy, samples, checkpoint)
+    make_room()
+    root, settings = as_key(key), settings or LearnSettings()
+    given_initial = as_initial(initial)
+    law = initial_distribution(given_initial, target, settings.initial_sd)
+    check_density(target)
+    problem = pose(target, law, settings, as_budget(budget), root, progress, devices_here(mesh))
+    given = None
+    if samples is not None:
+        given = from_samples(problem, samples)
+    elif start is not None:
+        given = from_kernel(problem, start)
+    if strategy == "bootstrap":
+        from involutive.learning.bootstrap import learn_by_bootstrap
+
+        return learn_by_bootstrap(problem, root)
+    saved = SavedStages(checkpoint, problem)
+    with Progress("learning", None, progress) as bar:
+        return _pipeline(
+            problem, given_initial, given or (saved.read() if resume else None), saved, bar
+        )
+
+
+def _pipeline(
+    problem: Problem,
+    initial: AbstractDistribution | ArrayLike | None,
+    last: Found | Fitted | None,
+    saved: SavedStages,
+    bar: Progress,
+) -> Learned:
+    """Run the stages that are left after the result `last`; keep what there is on Ctrl-C."""
+
+    def stage(number: int) -> None:
+        bar.stage(STAGES[number - 1], number, len(STAGES))
+
+    try:
+        if last is None:
+            stage(1)
+            last = saved.write(find_modes(problem, initial))
+        if isinstance(last, Found):
+            stage(2)
+            bar.update(modes=last.modes, evaluations=last.cost.evaluations)
+            fitted = fit_proposal(problem, last)
+            if fitted is None:
+                return best_so_far(problem, last, "budget")
+            last = saved.write(fitted)
+        bar.update(ess_per_draw=last.proposal.ess, evaluations=last.cost.evaluations)
+        if last.rounds == 0 and last.settled:
+            stage(4)
+            learned = measure(problem, last, problem.keys.judge)
+            if borne_out(learned, last.proposal.ess, problem.settings.poor):
+                return learned
+            last = replace(last, settled=False)
+        stage(3)
+        seconds = 0.0
+        while more_rounds(problem, last, seconds):
+            before = last.cost.seconds
+            last = saved.write(next_round(problem, last))
+            seconds = last.cost.seconds - before
+            bar.update(ess_per_draw=last.proposal.ess, evaluations=last.cost.evaluations)
+        last = saved.write(polish(problem, last))
+        stage(4)
+        return measure(problem, last, problem.keys.finish)
+    except KeyboardInterrupt:
+        return best_so_far(problem, last, "interrupted")
+
+
+def _check_arguments(
+    target: Target, strategy: str, samples: ArrayLike | None, checkpoint: PathLike | None
+) -> None:
     check(
         isinstance(target, Target),
         f"target must be a Target, got {type(target).__name__}; "
@@ -96,85 +175,7 @@ def learn(
         f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}",
     )
     check(
-        strategy == "recipe" or (samples is None and checkpoint is None),
+        strategy == "pipeline" or (samples is None and checkpoint is None),
         "strategy='bootstrap' learns from its own draws and keeps no checkpoint; "
         "leave samples= and checkpoint= out",
     )
-    make_room()
-    root = as_key(key)
-    law = initial_law(target.initial if initial is None else initial, target.dim)
-    meter = Meter(as_budget(budget))
-    rows = None if samples is None else check_samples(samples, target.dim)
-    check_density(target)
-    scale, work = meter.budget.scale, operations(target.log_density, target.dim)
-    search = scale * affordable(work, SEARCH_OPERATIONS)
-    rounds = scale * affordable(work, TRAINING_OPERATIONS)
-    effort = (effort or Effort()).scaled(search, rounds)
-    recipe = (recipe or Recipe()).shorter(1 / min(rounds, 1.0), least=50)
-    block = min(BLOCK, 1 << (effort.climbers.bit_length() - 1))  # so few of a density of much work
-    rows_of = Rows(target.log_density, target.dim, block)
-    learner = Learner(target, law, meter, effort, recipe, progress, rows_of, devices_here(mesh))
-    if strategy == "bootstrap":
-        return learn_by_bootstrap(learner, schedule(scale), root)
-    key_find, key_rounds, key_polish, key_finish = split(root, 4)
-    if rows is not None:
-        return learner.finish(learner.train(rows, key_rounds, None), rows, 0, key_finish)
-    saved = None if checkpoint is None else SavedRounds(checkpoint, learner, root, resume)
-    at = saved.read() if saved else None
-    try:
-        if at is None:
-            found = Search(rows_of, law, meter, effort, progress).find(key_find, initial)
-            at = learner.weigh(found, key_rounds)
-            if at.trained.ess < REACHES:
-                at = learner.first_round(found, at)
-            elif not at.done:
-                learner.prepare(at)
-        if at.number == 0 and at.done:
-            if saved:
-                saved.write(at)
-            learned = learner.finish_weighed(at, key_finish)
-            if learned is not None:
-                return learned
-            at = at._replace(done=False)
-            learner.prepare(at)
-        while learner.more(at):
-            if saved:
-                saved.write(at)
-            at = learner.next_round(at)
-        return learner.finish(learner.polish(at, key_polish), at.draws, at.number, key_finish)
-    finally:
-        learner.ahead.close()
-
-
-def initial_law(initial: Any, dim: int) -> AbstractDistribution:
-    """The law X: as given, a normal around given points, or N(0, 3² I)."""
-    if initial is None:
-        return _normal(np.zeros(dim), np.full(dim, WIDE))
-    if isinstance(initial, AbstractDistribution):
-        check(
-            initial.shape == (dim,) and initial.cond_shape is None,
-            f"initial must be a law of {dim} coordinates, got shape {initial.shape}",
-        )
-        return initial
-    try:
-        points = np.asarray(initial, dtype=jnp.result_type(float))
-    except (TypeError, ValueError) as error:
-        found = type(initial).__name__
-        raise InputError(f"initial must be a law or points (n, {dim}), got {found}") from error
-    check(
-        points.ndim == 2 and points.shape[1] == dim and len(points) > 0,
-        f"initial must be a law or points of shape (n, {dim}), got shape {points.shape}",
-    )
-    check(np.isfinite(points).all(), "initial must be finite, got NaN or infinite points")
-    spread = np.maximum(2 * points.std(axis=0), 1e-3 * (1 + np.abs(points).max(axis=0)))
-    return _normal(points.mean(axis=0), spread)
-
-
-def _normal(mean: np.ndarray, spread: np.ndarray) -> AbstractDistribution:
-    parts = (on_device(part.astype(jnp.result_type(float))) for part in (mean, spread))
-    return _compiled_normal(*parts)
-
-
-@jit_once
-def _compiled_normal(mean: Array, spread: Array) -> Normal:
-    return Normal(mean, spread)

@@ -5,15 +5,14 @@ from typing import Any
 
 import equinox as eqx
 from flowjax.distributions import AbstractDistribution
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from involutive.core.views import view
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import AbstractKernel, Info, Kernel, State
+from involutive.learning.stages import Looked, Row
 from involutive.storage.codec import register
 from involutive.targets.target import Target
-
-POOR = 0.5  # effective draws per draw of a proposal below which a local move goes before it
 
 
 @register
@@ -21,18 +20,27 @@ POOR = 0.5  # effective draws per draw of a proposal below which a local move go
 class Outcome:
     """What learning reached.
 
-    Attributes:
-        acceptance: of the kernel in stationarity, in the pilot run.
-        ess_per_draw: least over coordinates and |x|², in the pilot run.
-        r_hat: largest over coordinates and |x|², over chains started apart.
-        rounds: refreshes of the training draws.
-        evaluations: density evaluations, a gradient counted as three.
+    Args:
+        acceptance: mean acceptance of the kernel in the pilot run.
+        ess_per_draw: effective draws per draw, the minimum over coordinates and |x|².
+        r_hat: the maximum over coordinates and |x|², over chains started apart.
+        rounds: rounds of chains and training.
+        evaluations: density evaluations; a gradient counts as three.
         seconds: wall time.
-        converged: whether the figures say that the kernel mixes.
+        converged: whether the metrics say that the kernel mixes.
         advice: what to try if not.
-        history: one row a chunk of the last training.
-        reached: one row a training: the seconds since learning began, and the effective draws per
+        history: one row per step of fitting and training.
+        reached: one row per training: the seconds since learning began, and the effective draws per
             draw of its proposal on draws that it was not trained on.
+        ended: "finished", "budget" or "interrupted".
+        modes: modes that climbs have found; 0 where none climbed.
+        looked: how learning looked for what it may have missed.
+
+    Example:
+        >>> import involutive as inv
+        >>> kernel = inv.learn(inv.targets.mog2_1d(), key=0, progress=False)
+        >>> kernel.outcome.converged
+        True
     """
 
     acceptance: float
@@ -43,8 +51,11 @@ class Outcome:
     seconds: float
     converged: bool
     advice: str
-    history: list[dict[str, Any]] = field(default_factory=list)
-    reached: list[dict[str, float]] = field(default_factory=list)
+    history: list[Row] = field(default_factory=list)
+    reached: list[Row] = field(default_factory=list)
+    ended: str = "finished"
+    modes: int = 0
+    looked: Looked | None = None
 
     @property
     def nearly_learned(self) -> float | None:
@@ -54,22 +65,25 @@ class Outcome:
 
     def __str__(self) -> str:
         verdict = "converged" if self.converged else f"NOT converged: {self.advice}"
+        ended = "" if self.ended == "finished" else f" ({self.ended})"
         return (
-            f"learned in {self.seconds:.1f} s, {self.rounds} rounds, {self.evaluations:,} density "
-            f"evaluations: {self.ess_per_draw:.2f} effective draws per draw at acceptance "
-            f"{self.acceptance:.2f}, R-hat {self.r_hat:.3f} from separate starts; {verdict}"
+            f"learned in {self.seconds:.1f} s{ended}, {self.rounds} rounds, "
+            f"{self.evaluations:,} density evaluations: {self.ess_per_draw:.2f} effective draws "
+            f"per draw at acceptance {self.acceptance:.2f}, R-hat {self.r_hat:.3f} from separate "
+            f"starts; {verdict}"
         )
 
 
-@register
 class Learned(AbstractKernel):
     """A learned global proposal composed with a local move; fixed from here on.
 
     Attributes:
-        initial: the law of the learned proposal, which chains start from.
+        initial: the distribution of the learned proposal, which most chains start from.
         kernel: the composition that is sampled with.
-        warmup: steps to throw away before the first draw, unless `sample` is told otherwise.
+        warmup: steps to discard before the first draw, unless `sample` is told otherwise.
         outcome: what learning reached.
+        starts: places apart from the proposal, from which one chain in four starts, so that the
+            verdict compares more than the proposal with itself.
     """
 
     target: Target
@@ -77,11 +91,16 @@ class Learned(AbstractKernel):
     kernel: AbstractKernel
     warmup: int = eqx.field(static=True)
     outcome: Outcome = eqx.field(static=True)
+    starts: Float[Array, "n dim"] | None = None
 
     @property
     def mover(self) -> AbstractKernel:
         """The composition alone, so that kernels which differ in their record compile once."""
         return self.kernel.mover
+
+    @property
+    def grid(self) -> float | None:
+        return self.kernel.grid
 
     def draw(self, key: Key[Array, ""]) -> Any:
         return self.kernel.draw(key)
@@ -102,23 +121,4 @@ class Learned(AbstractKernel):
         return view("learned_html")(self)
 
 
-def compose(proposal: Kernel, local: Kernel, chance: float) -> AbstractKernel:
-    """Join a global proposal with a local move, made with probability `chance`.
-
-    The local move makes the kernel irreducible whatever was learned, and frees chains from states
-    that the proposal rarely reaches. At `chance` one it is made before every global move.
-    """
-    if chance >= 1:
-        return Cycle([local, proposal])
-    return Mixture([local, proposal], [chance, 1 - chance])
-
-
-def local_chances(ess: float, cheap: bool) -> tuple[float, ...]:
-    """How often to move locally, in the order to try, for a proposal of that many effective draws.
-
-    A good proposal needs local moves rarely; a poor one before every global move. `cheap` says that
-    a local move costs one density evaluation.
-    """
-    if ess < POOR:
-        return (0.3,) if cheap else (1.0,)
-    return (0.005, 0.05, 0.3) if ess >= 0.75 else (0.05, 0.3)
+register(Learned)

@@ -36,6 +36,7 @@ from involutive.sampling.trace import Trace, empty_trace, packed, unpack
 BLOCK = 32  # chains a block: 64 of them keep two cores busy
 WIDE, MANY = 256, 1024  # chains a block, from so many on
 GROUP = 8  # steps of a narrow block whose randomness is drawn at once
+ELSEWHERE = 4  # one chain in so many starts apart from a learned proposal; a guess
 ATTEMPTS = 100  # draws from X before a chain without finite density is given up
 
 
@@ -135,6 +136,15 @@ def fold_all(root: Key[Array, ""], numbers: Array) -> Key[Array, " block"]:
     return jax.vmap(jr.fold_in, (None, 0))(root, numbers)
 
 
+def _where(chosen: Array, new: Array, old: Array) -> Array:
+    return jnp.where(chosen.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+
+def started_elsewhere(ids: np.ndarray) -> np.ndarray:
+    """Which chains start apart from the proposal, where a kernel knows such places."""
+    return ids % ELSEWHERE == ELSEWHERE - 1
+
+
 def width_for(num_chains: int) -> int:
     """The fastest width of a block for so many chains in all."""
     return WIDE if num_chains >= MANY else BLOCK
@@ -194,6 +204,8 @@ class Chains:
             own = self.kernel.initial or self.kernel.target.initial
             law = initial or own or Normal(jnp.zeros(dim), jnp.ones(dim))
             self.blocks = self._each(lambda i: self._start_block(law, i))
+            if initial is None and self.kernel.starts is not None:
+                self._start_elsewhere(np.asarray(self.kernel.starts))
         else:
             positions = self._rows(check_positions(initial, self.ids.size, dim))
             keys = self._start_keys
@@ -292,6 +304,20 @@ class Chains:
             fresh = _init(kernel, law_draws(law, keys, jnp.asarray(attempt)), keys)
             state = jax.tree.map(partial(_choose, bad), fresh, state)
         return state
+
+    def _start_elsewhere(self, starts: np.ndarray) -> None:
+        """Place one chain in four at the kernel's own places apart from its proposal.
+
+        Which chain starts where depends on its id alone. A place with no finite density is left to
+        the chain's draw from the proposal.
+        """
+        padded = self._rows(self.ids)
+        for i, ids in enumerate(padded):
+            numbers = np.asarray(ids)
+            rows = starts[(numbers // ELSEWHERE) % len(starts)].astype(starts.dtype)
+            moved = _init(self._kernel(i), on_device(rows), self._start_keys[i])
+            chosen = started_elsewhere(numbers) & np.isfinite(np.asarray(moved.log_density))
+            self.blocks[i] = jax.tree.map(partial(_where, on_device(chosen)), moved, self.blocks[i])
 
     def _check_start(self) -> None:
         state = self.state()

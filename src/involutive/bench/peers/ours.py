@@ -4,7 +4,7 @@ import numpy as np
 
 import involutive.interop.arviz  # noqa: F401  no peer's imports are part of its time
 from involutive.bench.peers.base import PeerRun, Task, keep_sampling, timed
-from involutive.learning.judge.pilot import evaluations_a_step
+from involutive.learning.judge.pilot import evaluations_per_step
 from involutive.learning.learn import learn
 from involutive.sampling.sample import sample
 
@@ -20,7 +20,7 @@ def run(task: Task) -> PeerRun:
         kernel, key=task.seed + 1, num_chains=CHAINS, num_samples=FIRST, num_warmup=warmup,
         initial=learned.initial, progress=False,
     )  # fmt: skip
-    places, cost = first.positions[:, -1], CHAINS * DRAWS * evaluations_a_step(kernel)
+    places, cost = first.positions[:, -1], CHAINS * DRAWS * evaluations_per_step(kernel)
 
     def draw(count: int, seed: int) -> np.ndarray:
         draws = sample(

@@ -1,77 +1,95 @@
-"""Metropolis-Hastings moves of many points on the host, for the search: nothing of them is kept.
+"""Metropolis-Hastings moves of many points on the host, for the search: no draw of them is kept.
 
-`density` has `values(points)` and `slopes(points)`; `factor` is one matrix S for all points or one
-each, and a move is of size `size` in the coordinates `S⁻¹x`, one size for all or one each.
+`density` has `values(points)` and `gradients(points)`; `factor` is one matrix S for all points or
+one per point, and a move has size `size` in the coordinates `S⁻¹x`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-LEAPS = 4
+LEAPFROG_STEPS = 4  # per HMC move; a guess
 
 
-class Places(NamedTuple):
-    """Points with their log densities, and slopes where moves use them."""
+@runtime_checkable
+class Density(Protocol):
+    """What moves need: log densities of rows, and gradients where HMC is used."""
+
+    def values(self, points: np.ndarray) -> np.ndarray: ...
+
+    def gradients(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+class Particles(NamedTuple):
+    """Points with their log densities, and gradients where moves use them."""
 
     points: np.ndarray
     values: np.ndarray
-    slopes: np.ndarray | None
+    gradients: np.ndarray | None
 
     @classmethod
-    def at(cls, density: Any, points: np.ndarray, gradients: bool) -> "Places":
-        """The places at given points."""
+    def at(cls, density: Density, points: np.ndarray, gradients: bool) -> "Particles":
+        """Evaluate the density at points."""
         if gradients:
-            return cls(points, *density.slopes(points))
+            return cls(points, *density.gradients(points))
         return cls(points, density.values(points), None)
 
 
 def move(
-    density: Any, places: Places, factor: np.ndarray, size: Any, rng: np.random.Generator
-) -> tuple[Places, np.ndarray]:
-    """HMC where slopes are known, else a random walk; also the acceptance probabilities."""
+    density: Density,
+    particles: Particles,
+    factor: np.ndarray,
+    size: float | np.ndarray,
+    rng: np.random.Generator,
+) -> tuple[Particles, np.ndarray]:
+    """Move by HMC where gradients are known, else by a random walk; return acceptance too."""
     size = size[:, None] if isinstance(size, np.ndarray) and size.ndim else size
-    size = np.asarray(size, places.points.dtype)
-    noise = rng.normal(size=places.points.shape).astype(places.points.dtype)
-    if places.slopes is None:
-        new = Places.at(density, places.points + size * _apply(factor, noise), False)
+    size = np.asarray(size, particles.points.dtype)
+    noise = rng.normal(size=particles.points.shape).astype(particles.points.dtype)
+    if particles.gradients is None:
+        new = Particles.at(density, particles.points + size * _apply(factor, noise), False)
         with np.errstate(invalid="ignore"):  # of two that are -inf
-            gain = new.values - places.values
+            gain = new.values - particles.values
     else:
-        new, gain = _leaps(density, places, places.slopes, factor, size, noise)
+        new, gain = _leapfrog(density, particles, particles.gradients, factor, size, noise)
     with np.errstate(invalid="ignore"):
         lost = np.isnan(gain) | ~np.isfinite(new.points).all(axis=1)
     gain = np.where(lost, -np.inf, gain)
     accepted = -rng.exponential(size=len(gain)) < gain
-    return _chosen(accepted, new, places), np.exp(np.minimum(gain, 0.0))
+    return _chosen(accepted, new, particles), np.exp(np.minimum(gain, 0.0))
 
 
-def _chosen(accepted: np.ndarray, new: Places, old: Places) -> Places:
-    """The new places where accepted, else the old."""
+def _chosen(accepted: np.ndarray, new: Particles, old: Particles) -> Particles:
+    """The new particles where accepted, else the old."""
     column = accepted[:, None]
-    slopes = None
-    if new.slopes is not None and old.slopes is not None:
-        slopes = np.where(column, new.slopes, old.slopes)
+    gradients = None
+    if new.gradients is not None and old.gradients is not None:
+        gradients = np.where(column, new.gradients, old.gradients)
     points = np.where(column, new.points, old.points)
-    return Places(points, np.where(accepted, new.values, old.values), slopes)
+    return Particles(points, np.where(accepted, new.values, old.values), gradients)
 
 
-def _leaps(
-    density: Any, places: Places, slope: Any, factor: np.ndarray, size: np.ndarray, v: np.ndarray
-) -> tuple[Places, np.ndarray]:
-    """`LEAPS` leapfrog steps from momentum v, and what they gain of `log p - |v|²/2`."""
-    points, back = places.points, np.swapaxes(factor, -1, -2)
-    start = places.values - 0.5 * np.sum(v**2, axis=1)
+def _leapfrog(
+    density: Density,
+    particles: Particles,
+    gradient: np.ndarray,
+    factor: np.ndarray,
+    size: np.ndarray,
+    momentum: np.ndarray,
+) -> tuple[Particles, np.ndarray]:
+    """Leapfrog steps from a momentum v, and the gain of `log p - |v|²/2` along them."""
+    points, back, v = particles.points, np.swapaxes(factor, -1, -2), momentum
+    values, start = particles.values, particles.values - 0.5 * np.sum(v**2, axis=1)
     with np.errstate(over="ignore", invalid="ignore"):
-        for _ in range(LEAPS):
-            v = v + 0.5 * size * _apply(back, slope)
+        for _ in range(LEAPFROG_STEPS):
+            v = v + 0.5 * size * _apply(back, gradient)
             points = points + size * _apply(factor, v)
-            values, slope = density.slopes(points)
-            v = v + 0.5 * size * _apply(back, slope)
+            values, gradient = density.gradients(points)
+            v = v + 0.5 * size * _apply(back, gradient)
         gain = values - 0.5 * np.sum(v**2, axis=1) - start
-    return Places(points, values, slope), gain
+    return Particles(points, values, gradient), gain
 
 
 def _apply(factor: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """`S x` of every row, with one S for all or one each."""
+    """`S x` of every row, with one S for all or one per row."""
     return rows @ factor.T if factor.ndim == 2 else (factor @ rows[:, :, None])[:, :, 0]

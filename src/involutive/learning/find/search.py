@@ -1,149 +1,212 @@
-"""The search for where a density lives: climbs, annealing or resampling, and the user's points."""
+"""The search for where a density lives, from the density and an initial distribution X alone.
 
-from dataclasses import dataclass
-from typing import Any
+Two starts complement each other: climbs (`climbs.py`) find separate modes in high dimension,
+annealing (`annealing.py`) finds curved and flat shapes. Neither has to weigh the modes: importance
+weights do that, or the learned kernel, which leaves the target invariant.
+
+Climbs start at several widths, much narrower and much wider than X: in 100 dimensions every climb
+from N(0, 3² I) can end in the wider of two modes, although climbs from N(0, I) reach both.
+"""
 
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
-from involutive._xla.batched import LawRows, Rows
+from involutive._xla.batched import BatchedDensity, BatchedDistribution, OutOfBudget
 from involutive._xla.threads import one_thread
 from involutive.core.errors import check
 from involutive.core.keys import generator, split
-from involutive.learning.budget import CLIMBED, SEARCH, Meter
-from involutive.learning.effort import Effort
+from involutive.core.types import ArrayLike, Number
+from involutive.learning.budget import SEARCH
 from involutive.learning.find.annealing import (
+    Annealed,
     anneal,
     finite_draws,
-    finite_rows,
-    log_mean,
+    finite_points,
     resampled,
 )
 from involutive.learning.find.climbs import Climbed, climb, on_the_way, promising
-from involutive.learning.refine.local import FEW, gradients_useful
-from involutive.sampling.progress import Progress
+from involutive.learning.problem import Problem, Spending
+from involutive.learning.settings import LearnSettings
+from involutive.learning.stages import Cost, Found
 
-SPIKE = 20.0  # by which a mode's log mass may be below that of all: else it is a spike of no mass
-BESIDE = 8.0  # the same for places on the way into a spike
-PARTIES = 4  # that climb one after the other
-# times the width of X, then of what was reached, from which more climb; at most that many times
-GROWN = (1.8, 1.1, 1.1, 1.1, 1.1)
-TRIED = 4  # times as many places as climb, to find them where the density is finite
-AROUND = 2.0  # widths of what was reached that they begin in
+WALK_DIMS = 3  # dimensions in which a random walk spreads as well as HMC, and compiles sooner
+PARTIES = 4  # groups of climbers, one after the other, between which time is checked; a guess
+BESIDE_NATS = 8.0  # log mass below the total that places on the way into a spike may have; a guess
+AROUND = 2.0  # widths of the reached region in which further climbs start; a guess
+DISPERSED = 256  # places kept for chains that start elsewhere; a guess
+FRUGAL_CLIMB = 150_000  # evaluations below which gradients cost more than they find; a guess
 
 
-@dataclass(frozen=True)
-class Search:
-    """A search from the law X, of a given size."""
+def find_modes(problem: Problem, initial: AbstractDistribution | ArrayLike | None) -> Found:
+    """Points that cover the density: climbed from X, annealed from X, and the user's own."""
+    with one_thread():
+        return _find(problem, problem.spend(SEARCH, Cost()), initial)
 
-    rows: Rows
-    law: AbstractDistribution
-    meter: Meter
-    effort: Effort
-    progress: bool | None
 
-    def find(self, key: Key[Array, ""], initial: Any) -> np.ndarray:
-        """Points that cover the density: climbed from X, annealed from X, and the user's own."""
-        with one_thread():
-            return self._find(key, initial)
-
-    def _find(self, key: Key[Array, ""], initial: Any) -> np.ndarray:
-        key_start, key_climb, key_anneal, key_beside = split(key, 4)
-        effort, law = self.effort, LawRows(self.law, self.rows.block)
-        search, log_weights = finite_draws(
-            self.rows, law, key_start, max(effort.search, effort.particles)
+def _find(
+    problem: Problem, spending: Spending, initial: AbstractDistribution | ArrayLike | None
+) -> Found:
+    key_start, key_climb, key_anneal, key_beside, key_far = split(problem.keys.find, 5)
+    density, settings = spending.density, problem.settings
+    law = BatchedDistribution(problem.law, density.block)
+    count = int(min(max(settings.search_draws, settings.particles), 0.25 * density.limit))
+    draws, log_weights = finite_draws(density, law, key_start, max(count, 1))
+    check(
+        len(draws) > 0,
+        f"the log density is not finite at any of {density.evaluations:,} draws of the initial "
+        "distribution; pass initial=, a distribution or points inside the support",
+    )
+    gradients = density.left > FRUGAL_CLIMB and gradients_useful(density, draws)
+    hmc = gradients and density.dim > WALK_DIMS
+    climbed = Climbed.none(density.dim, draws.dtype)
+    if gradients:
+        climbed = _climb_widely(density, draws, key_climb, settings, hmc)
+    annealed = _carried(density, law, draws, log_weights, key_anneal, settings, gradients, hmc)
+    spikes = climbed.log_masses < annealed.log_z - settings.spike_nats
+    found = [climbed.points[~spikes], annealed.points]
+    if spikes.any():
+        found.append(
+            _beside(density, climbed.starts[spikes], annealed.log_z, key_beside, settings, hmc)
         )
-        starts = search[: effort.particles]
-        check(
-            len(starts) > 0,
-            "the log density is not finite at any of 100 draws of the initial law; pass initial=, "
-            "a law or points inside the support",
-        )
-        gradients = gradients_useful(self.rows, starts)
-        slopes = gradients and self.rows.dim > FEW
-        climbed = Climbed(starts[:0], starts[:0], np.zeros(0))
-        with Progress("finding modes", 2, self.progress) as bar:
-            if gradients:
-                climbed = self._climb(search[: effort.search], key_climb, slopes)
-            bar.update(1, evaluations=self.rows.evaluations)
-            carried, mass = self._carry(law, search, log_weights, key_anneal, gradients, slopes)
-            spikes = climbed.masses < mass - SPIKE
-            found = [climbed.points[~spikes], carried]
-            if spikes.any():
-                starts, least = climbed.starts[spikes], mass - BESIDE
-                found.append(on_the_way(self.rows, starts, least, key_beside, gradients=slopes))
-            bar.update(2, evaluations=self.rows.evaluations)
-        if initial is not None and not isinstance(initial, AbstractDistribution):
-            found.append(np.asarray(initial, dtype=carried.dtype))
-        return finite_rows(self.rows, np.concatenate(found))
+    if initial is not None and not isinstance(initial, AbstractDistribution):
+        found.append(np.asarray(initial, dtype=draws.dtype))
+    points = np.concatenate(found)
+    points = points[np.isfinite(points).all(axis=1)]
+    starts = _dispersed(draws, climbed, generator(key_far))
+    modes = climbed.modes if len(climbed.tops) else 0
+    complete = not density.spent
+    return Found(points, starts, modes, annealed.log_z, gradients, complete, spending.cost)
 
-    def _carry(
-        self,
-        law: LawRows,
-        search: np.ndarray,
-        log_weights: np.ndarray,
-        key: Key[Array, ""],
-        gradients: bool,
-        slopes: bool,
-    ) -> tuple[np.ndarray, float]:
-        """Draws of X resampled or annealed, with the density's log integral as they saw it."""
-        count = self.effort.particles
-        picked = resampled(search, log_weights, count, key) if gradients else None
+
+def gradients_useful(density: BatchedDensity, points: np.ndarray) -> bool:
+    """Whether the density has finite gradients, not all zero, at most of the given points."""
+    try:
+        gradients = density.gradients(np.asarray(points)[:64])[1]
+    except (TypeError, ValueError, NotImplementedError, OutOfBudget):  # not differentiable
+        return False
+    finite = np.isfinite(gradients).all(axis=1)
+    return bool(finite.mean() > 0.8 and (np.abs(gradients[finite]).sum(axis=1) > 0).mean() > 0.5)
+
+
+def _carried(
+    density: BatchedDensity,
+    law: BatchedDistribution,
+    draws: np.ndarray,
+    log_weights: np.ndarray,
+    key: Key[Array, ""],
+    settings: LearnSettings,
+    gradients: bool,
+    hmc: bool,
+) -> Annealed:
+    """Draws of X resampled or annealed, with the log integral of the density as they saw it."""
+    count = min(settings.particles, len(draws))
+    if gradients:
+        picked = resampled(draws, log_weights, count, key, settings.resample_ess)
         if picked is not None:
-            return picked, log_mean(log_weights)
-        if gradients and self.meter.past(CLIMBED):
-            return search[:0], -np.inf
-        return anneal(
-            self.rows, law, search[:count], log_weights[:count], key,
-            gradients=slopes,
-            spent=lambda: self.meter.past(SEARCH),
-        )  # fmt: skip
+            return picked
+    elif np.isfinite(density.limit):  # about fifteen temperatures
+        count = int(np.clip(density.left / (15 * (1 + settings.anneal_moves)), 16, count))
+    return anneal(density, law, draws[:count], log_weights[:count], key, settings, gradients=hmc)
 
-    def _climb(self, search: np.ndarray, key: Key[Array, ""], slopes: bool) -> Climbed:
-        """Climb from points of X, from around it, and from where a wider search stood highest.
 
-        A quarter each: X, X stretched twofold and fourfold, and the best of the search. Where that
-        leads far beyond X, more climb from around what was reached, until it grows no more: modes
-        may go on there.
-        """
-        quarter, (key_first, *keys) = self.effort.climbers // 4, split(key, 1 + len(GROWN))
-        centre, many = search.mean(axis=0), TRIED * quarter
-        wider = (centre + (search[:many] - centre) * stretch for stretch in (2.0, 4.0))
-        parts = [
-            search[:quarter],
-            *(finite_rows(self.rows, points)[:quarter] for points in wider),
-            promising(self.rows, search, quarter),
-        ]
-        climbed = [self._party(np.concatenate(parts), key_first, slopes)]
-        width = np.ptp(_ends(search), axis=0)
-        for key_again, grown in zip(keys, GROWN, strict=True):
-            low, high = _ends(climbed[-1].points)
-            if self.meter.past(SEARCH) or not np.any(high - low > grown * width):
+def _climb_widely(
+    density: BatchedDensity,
+    draws: np.ndarray,
+    key: Key[Array, ""],
+    settings: LearnSettings,
+    hmc: bool,
+) -> Climbed:
+    """Climb from X at every width and from where a wider search stood highest.
+
+    Where that leads far beyond X, more climb from around what was reached, until it grows no more:
+    modes may go on there.
+    """
+    key_first, *keys = split(key, 1 + len(settings.growth))
+    share = max(settings.climbers // (len(settings.widths) + 1), 1)
+    parties: list[Climbed] = []
+    try:
+        starts = [*_starts_at_widths(density, draws, share, settings.widths)]
+        starts.append(promising(density, draws, share, settings.screen_steps))
+        parties += _in_parties(density, np.concatenate(starts), key_first, settings, hmc)
+        width = np.ptp(_extent(draws), axis=0)
+        for key_again, grown in zip(keys, settings.growth, strict=True):
+            low, high = _extent(np.concatenate([party.points for party in parties[-PARTIES:]]))
+            if not np.any(high - low > grown * width):
                 break
             key_around, key_more = split(key_again, 2)
             width = np.maximum(high - low, width)
-            # evenly, since what is missing lies at the edge
-            shares = generator(key_around).uniform(size=(2 * many, self.rows.dim))
-            around = (0.5 * (low + high) + AROUND * width * (shares - 0.5)).astype(search.dtype)
-            around = finite_rows(self.rows, around)[: 2 * quarter]
+            # uniformly, since what is missing lies at the edge
+            places = generator(key_around).uniform(size=(2 * settings.climbers, density.dim)) - 0.5
+            around = (0.5 * (low + high) + AROUND * width * places).astype(draws.dtype)
+            around = finite_points(density, around)[: settings.climbers // 2]
             if len(around) < PARTIES:  # hardly any place there is inside the support
                 break
-            climbed.append(self._party(around, key_more, slopes))
-        return Climbed(*map(np.concatenate, zip(*climbed, strict=True)))
-
-    def _party(self, points: np.ndarray, key: Key[Array, ""], slopes: bool) -> Climbed:
-        """Climb from points; with a limit in seconds by parties, until the search's is over."""
-        parties = 1 if self.meter.budget.seconds is None else PARTIES
-        points, tops = points.astype(self.rows.dtype), []
-        for i, key_party in enumerate(split(key, parties)):
-            tops.append(climb(self.rows, points[i::parties], key_party, gradients=slopes))
-            if self.meter.past(SEARCH):
-                break
-        return Climbed(*map(np.concatenate, zip(*tops, strict=True)))
+            parties += _in_parties(density, around, key_more, settings, hmc)
+    except OutOfBudget:
+        pass  # what was climbed so far is what there is
+    if not parties:
+        return Climbed.none(density.dim, draws.dtype)
+    return Climbed(*map(np.concatenate, zip(*parties, strict=True)))
 
 
-def _ends(points: np.ndarray) -> np.ndarray:
-    """Where the points begin and end along every coordinate, but for a hundredth on each side."""
+def _starts_at_widths(
+    density: BatchedDensity, draws: np.ndarray, share: int, widths: tuple[Number, ...]
+) -> list[np.ndarray]:
+    """Draws of X drawn in or stretched about its centre, those with a finite density."""
+    centre, tries = draws.mean(axis=0), 4 * share  # so that enough of them are finite
+    rows = [draws[i * tries : (i + 1) * tries] for i in range(len(widths))]
+    rows = [part if len(part) else draws[:tries] for part in rows]
+    return [
+        finite_points(density, (centre + width * (part - centre)).astype(draws.dtype))[:share]
+        for part, width in zip(rows, widths, strict=True)
+    ]
+
+
+def _in_parties(
+    density: BatchedDensity,
+    points: np.ndarray,
+    key: Key[Array, ""],
+    settings: LearnSettings,
+    hmc: bool,
+) -> list[Climbed]:
+    """Climb from points; with a deadline in parties, so that some finish before it."""
+    count = PARTIES if np.isfinite(density.deadline) else 1
+    parties: list[Climbed] = []
+    for i, key_party in enumerate(split(key, count)):
+        try:
+            rows = points[i::count].astype(density.dtype)
+            parties.append(climb(density, rows, key_party, settings, gradients=hmc))
+        except OutOfBudget:
+            if not parties:
+                raise
+            break
+    return parties
+
+
+def _beside(
+    density: BatchedDensity,
+    starts: np.ndarray,
+    log_z: Number,
+    key: Key[Array, ""],
+    settings: LearnSettings,
+    hmc: bool,
+) -> np.ndarray:
+    """Places on the way into spikes of no mass that have mass themselves."""
+    try:
+        return on_the_way(density, starts, log_z - BESIDE_NATS, key, settings, gradients=hmc)
+    except OutOfBudget:
+        return starts[:0]
+
+
+def _dispersed(draws: np.ndarray, climbed: Climbed, rng: np.random.Generator) -> np.ndarray:
+    """Places for chains that start elsewhere: draws of X, at its widths, and where climbs began."""
+    some = [draws, climbed.starts] if len(climbed.starts) else [draws]
+    parts = [part[rng.permutation(len(part))[: DISPERSED // len(some)]] for part in some]
+    return rng.permutation(np.concatenate(parts))
+
+
+def _extent(points: np.ndarray) -> np.ndarray:
+    """The 0.2 % and 99.8 % quantiles of every coordinate."""
     points = points[np.isfinite(points).all(axis=1)]
-    return np.quantile(points, [0.01, 0.99], axis=0) if len(points) else np.zeros((2, 1))
+    return np.quantile(points, [0.002, 0.998], axis=0) if len(points) else np.zeros((2, 1))

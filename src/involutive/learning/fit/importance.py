@@ -7,52 +7,53 @@ wide parts of s see what q leaves out, so that the same weighted draws also judg
 chain that proposes from q moves, and how long its rarest states hold it.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Key
 
-from involutive._xla.batched import Rows
+from involutive._xla.batched import BatchedDensity, OutOfBudget
 from involutive.core.keys import generator, split
-from involutive.learning.find.annealing import relative
-from involutive.learning.fit.em import Components, fit_mixture, improved, joined, merged
-from involutive.learning.judge.independence import chain_figures
+from involutive.core.types import Number
+from involutive.learning.fit.em import fit_mixture, improved
+from involutive.learning.fit.mixture import Components, joined, merged
+from involutive.learning.judge.independence import chain_metrics
+from involutive.learning.settings import LearnSettings
+from involutive.learning.weights import log_mean, relative
 
-SHARES = (0.85, 0.12, 0.03)  # of s: q, q stretched, the wide normal
-WIDE = 0.003  # share of the proposals that cover X
-BRIEF = 6  # iterations of EM on one cloud of draws
-HELPS = 1.02  # times more effective draws, for more components or draws to be worth it
-REACHES = 0.3  # effective draws per draw from which weights are good enough to merge by
-NEARLY = 0.93  # of what is good enough, from which draws are lacking and not components
-MOST = 12  # clouds after the first ones
-SETTLED = 0.8  # effective draws per draw from which only more draws help
-WORTH = 1.06  # times more effective draws, for more draws to be worth it
-LIGHT = 0.02  # weight of components, in all, that lie between modes and link none of them
-LACK = np.log(8.0)  # the most that counts of what a mixture lacks at a point
-LAST = 2  # clouds that a mixture is fitted to together
-BEYOND = np.log(20.0)  # above the largest weight of a cloud, from which a point is not covered
-MISSED = 0.005  # share of the points found that may be so
+HELPS = 1.02  # factor of effective draws that more components or draws must gain; a guess
+NEARLY = 0.93  # of `good_enough`, from which draws are lacking and not components; a guess
+SETTLED = 0.8  # effective draws per draw from which only more draws help; a guess
+WORTH = 1.06  # factor of effective draws that another batch must promise; a guess
+LIGHT = 0.02  # weight of the components, in all, that lie between modes and link none; a guess
+LACK = np.log(8.0)  # bound on how much a lack of q at a point counts in seeding; a guess
+TOGETHER = 2  # batches that a mixture is fitted to together; a guess
+BEYOND = np.log(20.0)  # nats above the largest weight at which a point is not covered; a guess
 
 
-class Cloud(NamedTuple):
-    """Weighted points in whitened coordinates: log p, and the log density they were drawn from."""
+class WeightedSample(NamedTuple):
+    """Points in whitened coordinates with log p, and the log density s they were drawn from."""
 
     points: np.ndarray
     log_p: np.ndarray
     log_s: np.ndarray
 
     @classmethod
-    def of(cls, clouds: list["Cloud"]) -> "Cloud":
-        """Several as one: every weight p/s is of the same scale."""
-        return cls(*(np.concatenate(parts) for parts in zip(*clouds, strict=True)))
+    def of(cls, samples: list["WeightedSample"]) -> "WeightedSample":
+        """Several as one: every weight p/s is on the same scale."""
+        return cls(*(np.concatenate(parts) for parts in zip(*samples, strict=True)))
 
     @property
     def weights(self) -> np.ndarray:
-        """`p/s`, up to a constant, cut off at √n times their mean."""
+        """`p/s` up to a constant, truncated at √n times their mean (Ionides 2008)."""
         weights = relative(self.log_p - self.log_s)
         return np.minimum(weights, np.sqrt(len(weights)) * weights.mean())
+
+    @property
+    def log_z(self) -> float:
+        """The log of the integral of p, `log mean p/s`."""
+        return log_mean(self.log_p - self.log_s) if len(self.log_p) else -np.inf
 
     def picked(self, count: int, rng: np.random.Generator) -> np.ndarray:
         """Points picked by weight: approximate draws of the target."""
@@ -62,29 +63,37 @@ class Cloud(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A mixture with its figures on draws it was not fitted to, and those draws."""
+class FittedMixture:
+    """A mixture with its metrics on a weighted sample it was not fitted to, and that sample."""
 
     mixture: Components
-    cloud: Cloud
-    acceptance: float
-    ess: float
+    sample: WeightedSample
+    acceptance: Number
+    ess: Number
 
 
 @dataclass(frozen=True)
 class Space:
     """The density in whitened coordinates `z = L⁻¹(x - m)`, with a normal that covers X there."""
 
-    rows: Rows
+    density: BatchedDensity
     mean: np.ndarray
     factor: np.ndarray
     wide: Components
+    settings: LearnSettings
 
     @classmethod
-    def around(cls, rows: Rows, mean: np.ndarray, factor: np.ndarray, far: np.ndarray) -> "Space":
+    def around(
+        cls,
+        density: BatchedDensity,
+        mean: np.ndarray,
+        factor: np.ndarray,
+        far: np.ndarray,
+        settings: LearnSettings,
+    ) -> "Space":
         """The space with a normal that covers the points `far`, those very far out drawn in."""
         mean, factor = mean.astype(np.float64), factor.astype(np.float64)
-        space = cls(rows, mean, factor, normal_components(1, len(mean)))
+        space = cls(density, mean, factor, normal_around(np.zeros((2, len(mean)))), settings)
         return replace(space, wide=normal_around(space.whiten(far)))
 
     def whiten(self, points: np.ndarray) -> np.ndarray:
@@ -96,122 +105,174 @@ class Space:
         return points @ self.factor.T + self.mean
 
     def log_p(self, points: np.ndarray) -> np.ndarray:
-        """The log density of z at every row; NaN and +inf count as outside."""
-        dtype = np.result_type(self.rows.dtype)
+        """The log density of z at every row; NaN and +inf count as outside the support."""
+        dtype = np.result_type(self.density.dtype)
         with np.errstate(over="ignore"):
-            values = self.rows.values(self.colour(points).astype(dtype)).astype(np.float64)
+            values = self.density.values(self.colour(points).astype(dtype)).astype(np.float64)
+        values += np.linalg.slogdet(self.factor)[1]
         return np.where(np.isnan(values) | (values == np.inf), -np.inf, values)
 
     def covered(self, mixture: Components) -> Components:
         """q with the wide normal, which accepts chains from far out at once."""
-        return joined([mixture, self.wide], (1 - WIDE, WIDE))
+        wide = self.settings.wide_share
+        return joined([mixture, self.wide], (1 - wide, wide))
 
-    def cloud(self, mixture: Components, count: int, rng: np.random.Generator) -> Cloud:
-        """Draw from the mixture, the mixture stretched and the wide normal, and weigh."""
-        stretch = 1 + 2 / np.sqrt(self.rows.dim)
-        law = joined([mixture, mixture.inflated(stretch), self.wide], SHARES)
-        points = law.draws(count, rng)
-        return Cloud(points, self.log_p(points), law.log_density(points))
+    def sample(self, mixture: Components, count: int, rng: np.random.Generator) -> WeightedSample:
+        """Draw from q, q stretched and the wide normal, and weigh."""
+        stretch = 1 + 2 / np.sqrt(self.density.dim)
+        parts = [mixture, mixture.inflated(stretch), self.wide]
+        proposal = joined(parts, self.settings.defensive)
+        count = int(max(min(count, self.density.left), 1))
+        points = proposal.draws(count, rng)
+        return WeightedSample(points, self.log_p(points), proposal.log_density(points))
 
-    def judged(self, mixture: Components, cloud: Cloud) -> Fitted:
-        """The figures of chains that propose from q, by draws of a cloud."""
-        log_q = self.covered(mixture).log_density(cloud.points)
-        at = cloud.log_p - log_q
-        figures = chain_figures(at, cloud.log_p - cloud.log_s, at, log_q - cloud.log_s)
-        return Fitted(mixture, cloud, **figures)
+    def judged(self, mixture: Components, sample: WeightedSample) -> FittedMixture:
+        """The metrics of chains that propose from q, by a weighted sample."""
+        log_q = self.covered(mixture).log_density(sample.points)
+        at = sample.log_p - log_q
+        metrics = chain_metrics(at, sample.log_p - sample.log_s, at, log_q - sample.log_s)
+        return FittedMixture(mixture, sample, metrics["acceptance"], metrics["ess"])
 
     def lacking(self, mixture: Components, points: np.ndarray) -> np.ndarray:
-        """By how much q is too small at points, against their median, within bounds."""
+        """By what factor q is too small at points, relative to their median, within bounds."""
         log_w = self.log_p(points) - self.covered(mixture).log_density(points)
-        return np.exp(np.clip(log_w - np.median(log_w), -LACK, LACK))
+        finite = np.where(np.isfinite(log_w), log_w, -np.inf)
+        centre = np.median(finite[np.isfinite(finite)]) if np.isfinite(finite).any() else 0.0
+        return np.exp(np.clip(finite - centre, -LACK, LACK))
 
-    def missed(self, fitted: Fitted, found: np.ndarray) -> float:
-        """Share of the points found where p/q is far larger than anywhere in the cloud."""
-        mixture, cloud = self.covered(fitted.mixture), fitted.cloud
-        seen = cloud.log_p - mixture.log_density(cloud.points)
-        top = np.max(seen[cloud.weights > 0], initial=-np.inf)
-        return float(np.mean(self.log_p(found) - mixture.log_density(found) > top + BEYOND))
+    def uncovered(self, fitted: FittedMixture, points: np.ndarray) -> np.ndarray:
+        """Whether p/q at each point is far larger than anywhere in the weighted sample."""
+        mixture, sample = self.covered(fitted.mixture), fitted.sample
+        seen = sample.log_p - mixture.log_density(sample.points)
+        top = np.max(seen[sample.weights > 0], initial=-np.inf)
+        return self.log_p(points) - mixture.log_density(points) > top + BEYOND
 
 
-def refine(
+def component_counts(modes: int, points: int, dim: int, settings: LearnSettings) -> tuple[int, ...]:
+    """How many components to try: twice the modes found, then as many as EM affords.
+
+    EM costs `draws · components · (dim+1)(dim+2)/2` operations per iteration.
+    """
+    if settings.components is not None:
+        return settings.components
+    terms = (dim + 1) * (dim + 2) / 2
+    affordable = settings.em_operations / (settings.fit_draws * terms)
+    most = max(points // (dim + 1), 1)
+    first = int(np.clip(affordable / 4, 8, 32))
+    first = min(max(first, 2 * min(modes, 128)), most)
+    second = min(int(np.clip(affordable, 8, 128)), most)
+    return (first, second) if second > first else (first,)
+
+
+def fit_by_weights(
     space: Space,
     found: np.ndarray,
     key: Key[Array, ""],
-    *,
     counts: tuple[int, ...],
-    draws: int,
-    good_enough: float,
-    chosen: Callable[[int, float], None] = lambda count, ess: None,
-) -> Fitted:
+    settings: LearnSettings,
+) -> FittedMixture:
     """Fit mixtures of growing size to the target, from points that were found.
 
-    The first has one component for every group of overlapping ones: few parameters are learned
-    from few draws. More are tried while they help, and the best is fitted to more draws.
+    The first has one component per group of overlapping ones: few parameters are learned from few
+    draws. More are tried while they help, and the best is fitted to more draws.
 
     Args:
-        space: where.
+        space: the whitened density.
         found: points in whitened coordinates that cover the target.
         key: randomness.
         counts: numbers of components to try.
-        draws: a usual number of points; the largest cloud has between half and four times it.
-        good_enough: effective draws per draw at which nothing more is added.
-        chosen: called with the number of components, and the effective draws per draw hoped for,
-            before the last, longest fits, as soon as it is likely, and again where it turns out to
-            be another.
+        settings: sizes.
+
+    Raises:
+        OutOfBudget: if not even the first mixture could be weighed.
     """
     key_draws, *keys = split(key, 1 + len(counts))
-    rng, best = generator(key_draws), None
-
-    def offers() -> Iterator[Components]:
-        first = fit_mixture(found, counts[0], keys[0], iterations=3 * BRIEF)
-        few = merged(first, LIGHT)
-        if len(few.means) < len(first.means):
-            yield few
-        yield first
+    rng, steps = generator(key_draws), 3 * settings.em_steps
+    first = fit_mixture(found, counts[0], keys[0], iterations=steps)
+    few = merged(first, LIGHT)
+    candidates = [few, first] if len(few.means) < len(first.means) else [first]
+    best: FittedMixture | None = None
+    try:
+        for mixture in candidates:
+            best, enough = _tried(space, mixture, found, best, rng)
+            if enough:
+                break
         for count, key_count in zip(counts[1:], keys[1:], strict=True):
             assert best is not None
-            if count == counts[-1]:  # likely the last, and enough
-                chosen(count, good_enough)
-            seeds = found  # until the weights can be trusted
-            if best.ess > REACHES:
-                picked = best.cloud.picked(len(found), rng)
-                seeds = np.concatenate([picked, found[: len(found) // 4]])
+            if _good(best, settings):
+                break
+            seeds = _seeds(best, found, rng, settings)
             lacking = space.lacking(best.mixture, seeds)
-            yield fit_mixture(seeds, count, key_count, None, 3 * BRIEF, seeding=lacking)
+            mixture = fit_mixture(seeds, count, key_count, None, steps, seeding=lacking)
+            best, enough = _tried(space, mixture, found, best, rng)
+            if enough:
+                break
+        assert best is not None
+        return _refined(space, best, rng)
+    except OutOfBudget:
+        if best is None:
+            raise
+        return best
 
-    sizes = (draws // 8, draws // 4, draws // 4)
-    for mixture in offers():
-        fitted = _repeated(space, mixture, found, sizes, rng)
-        helped = best is None or fitted.ess > HELPS * best.ess
-        best = fitted if best is None or helped else best
-        # a poor one may lack modes, which only many more components show
-        if best.ess > NEARLY * good_enough or (not helped and best.ess > REACHES):
-            break
-    assert best is not None
-    if best.ess < REACHES:  # too little to tell which components are needed
-        best = _polished(space, best, draws // 2, rng, REACHES)
+
+def _good(best: FittedMixture, settings: LearnSettings) -> bool:
+    return best.ess > NEARLY * settings.good_enough
+
+
+def _seeds(
+    best: FittedMixture, found: np.ndarray, rng: np.random.Generator, settings: LearnSettings
+) -> np.ndarray:
+    """Points that more components start from: weighted draws, once weights can be trusted."""
+    if best.ess <= settings.trusts_weights:
+        return found
+    return np.concatenate([best.sample.picked(len(found), rng), found[: len(found) // 4]])
+
+
+def _tried(
+    space: Space,
+    mixture: Components,
+    found: np.ndarray,
+    best: FittedMixture | None,
+    rng: np.random.Generator,
+) -> tuple[FittedMixture, bool]:
+    """The better of the best so far and a new mixture, and whether to stop adding components."""
+    settings = space.settings
+    draws = settings.fit_draws
+    fitted = _repeated(space, mixture, found, (draws // 8, draws // 4, draws // 4), rng)
+    helped = best is None or fitted.ess > HELPS * best.ess
+    best = fitted if best is None or helped else best
+    # a poor one may lack modes, which only many more components show
+    return best, _good(best, settings) or (not helped and best.ess > settings.trusts_weights)
+
+
+def _refined(space: Space, best: FittedMixture, rng: np.random.Generator) -> FittedMixture:
+    """The best mixture, or a simpler one that loses little, fitted to more draws."""
+    settings = space.settings
+    draws = settings.fit_draws
+    if best.ess < settings.trusts_weights:  # too little to tell which components are needed
+        best = _polished(space, best, draws // 2, rng, settings.trusts_weights)
     few = _simpler(space, best)
     for start in (best,) if few is best else (few, best):
         count, dim = start.mixture.means.shape
-        chosen(count, start.ess)
         size = int(np.clip(_affordable(count, dim), draws // 2, 4 * draws))
-        best = max(best, _polished(space, start, size, rng, good_enough), key=lambda f: f.ess)
+        polished = _polished(space, start, size, rng, settings.good_enough)
+        best = max(best, polished, key=lambda f: f.ess)
         if best.ess > SETTLED:
             break
     return best
 
 
 def _affordable(count: int, dim: int) -> float:
-    """Points that EM shares out among components in a fraction of a second."""
+    """Points whose responsibilities EM computes in a fraction of a second."""
     return min(1e7 / count, 7e8 / (count * dim**2))
 
 
-def _simpler(space: Space, fitted: Fitted) -> Fitted:
-    """One component for every group of overlapping ones, if that loses little."""
+def _simpler(space: Space, fitted: FittedMixture) -> FittedMixture:
+    """One component per group of overlapping ones, if that loses little."""
     few = merged(fitted.mixture, LIGHT)
     if len(few.means) == len(fitted.mixture.means):
         return fitted
-    simpler = space.judged(few, fitted.cloud)
+    simpler = space.judged(few, fitted.sample)
     return simpler if simpler.ess > fitted.ess / HELPS else fitted
 
 
@@ -221,51 +282,50 @@ def _repeated(
     found: np.ndarray,
     sizes: tuple[int, ...],
     rng: np.random.Generator,
-) -> Fitted:
-    """Fit to clouds of growing size, at first with the points found among them; judge the last."""
+) -> FittedMixture:
+    """Fit to weighted samples of growing size, at first with the points found; judge the last."""
     some = found[rng.permutation(len(found))[: sizes[0] // 4]]
-    clouds = [Cloud(some, space.log_p(some), mixture.log_density(some))]
+    samples = [WeightedSample(some, space.log_p(some), mixture.log_density(some))]
     for size in sizes[:-1]:
-        clouds.append(space.cloud(mixture, size, rng))
-        mixture = _fitted_to(clouds[-2:], mixture)
-    return space.judged(mixture, space.cloud(mixture, sizes[-1], rng))
+        samples.append(space.sample(mixture, size, rng))
+        mixture = _fitted_to(samples[-2:], mixture, space.settings)
+    return space.judged(mixture, space.sample(mixture, sizes[-1], rng))
 
 
-def _fitted_to(clouds: list[Cloud], mixture: Components) -> Components:
-    """The mixture after some iterations of EM on clouds; components with few points stay put."""
-    joint, dim = Cloud.of(clouds), mixture.means.shape[1]
+def _fitted_to(
+    samples: list[WeightedSample], mixture: Components, settings: LearnSettings
+) -> Components:
+    """The mixture after some iterations of EM; components with few points stay put."""
+    joint, dim = WeightedSample.of(samples), mixture.means.shape[1]
     weights = joint.weights
     if not weights.any():
         return mixture
-    return improved(mixture, joint.points, weights, BRIEF, prior=2.0 * dim)
+    return improved(mixture, joint.points, weights, settings.em_steps, prior=2.0 * dim)
 
 
 def _polished(
-    space: Space, best: Fitted, size: int, rng: np.random.Generator, good_enough: float
-) -> Fitted:
-    """Fit to clouds of that size until more draws would help little; judge on fresh ones.
+    space: Space, best: FittedMixture, size: int, rng: np.random.Generator, good_enough: Number
+) -> FittedMixture:
+    """Fit to weighted samples of that size until more draws would help little.
 
     What is lacking falls as one over the root of the number of draws, once the weights are even.
     """
-    clouds, mixture, fell = list[Cloud](), best.mixture, 0
-    for _ in range(MOST):
-        clouds.append(space.cloud(mixture, size, rng))
-        mixture = _fitted_to(clouds[-LAST:], mixture)
-        fitted = space.judged(mixture, space.cloud(mixture, size // 4, rng))
+    samples, mixture, fell = list[WeightedSample](), best.mixture, 0
+    for _ in range(space.settings.most_batches):
+        try:
+            samples.append(space.sample(mixture, size, rng))
+            mixture = _fitted_to(samples[-TOGETHER:], mixture, space.settings)
+            fitted = space.judged(mixture, space.sample(mixture, size // 4, rng))
+        except OutOfBudget:
+            break
         fell = 0 if fitted.ess > HELPS * best.ess else fell + 1
         best = max(best, fitted, key=lambda f: f.ess)
-        gain = 1 if len(clouds) < LAST else 0  # twice as many draws, or as many as now
+        gain = 1 if len(samples) < TOGETHER else 0  # twice as many draws, or as many as now
         hoped = 1 - (1 - best.ess) * 0.5 ** (gain / 2)
         settled = best.ess > SETTLED and hoped < WORTH * best.ess
         if best.ess > good_enough or settled or fell == 2:
             break
     return best
-
-
-def normal_components(count: int, dim: int) -> Components:
-    """As many equal standard normals."""
-    parts = np.full(count, -np.log(count)), np.zeros((count, dim)), np.eye(dim)
-    return Components(parts[0], parts[1], np.tile(parts[2], (count, 1, 1)))
 
 
 def normal_around(points: np.ndarray) -> Components:

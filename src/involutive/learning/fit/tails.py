@@ -1,27 +1,24 @@
-"""Tails for a proposal: what keeps chains from being held where it is lighter than the target."""
+"""Heavier tails for a proposal, so that chains cannot get stuck where q is far below p."""
 
 from dataclasses import replace
 
 import equinox as eqx
 import jax
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 
-from involutive._xla.batched import LawRows
+from involutive._xla.batched import BatchedDistribution
 from involutive._xla.compilation import jit_once, on_device
 from involutive.auxiliary import GaussianMixture
 from involutive.bijections.whitening import Whitening
 from involutive.core.keys import generator, split
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import Kernel, evaluate
-from involutive.learning.fit.em import Components, components_of, joined
-from involutive.learning.fit.importance import WIDE, normal_around
-from involutive.learning.fit.recipe import Trained
-from involutive.learning.judge.independence import ROWS, chain_figures
-
-STRETCH = 3.0  # times the covariances, in the tails
-TAILS = (0.0, 0.02, 0.06, 0.15)  # shares of the proposals that go there, to choose from
+from involutive.learning.fit.importance import normal_around
+from involutive.learning.fit.mixture import Components, components_of, joined
+from involutive.learning.judge.independence import ROWS, chain_metrics
+from involutive.learning.settings import LearnSettings
+from involutive.learning.stages import Proposal
 
 
 @jit_once
@@ -55,7 +52,7 @@ def _around(kernel: Kernel, mixture: Components, key: Key[Array, ""]) -> Compone
     """A normal, in the auxiliary space, that covers where X and the proposal lie."""
     assert kernel.initial is not None
     key_x, key_y = split(key, 2)
-    far, g = LawRows(kernel.initial).draws(key_x, ROWS // 2), kernel.involution.g  # type: ignore[attr-defined]
+    far, g = BatchedDistribution(kernel.initial).draws(key_x, ROWS // 2), kernel.involution.g  # type: ignore[attr-defined]
     if isinstance(g, Whitening):
         latent = (far - np.asarray(g.mean.unwrap())) @ np.asarray(g.inverse_factor.unwrap()).T
     else:
@@ -64,76 +61,83 @@ def _around(kernel: Kernel, mixture: Components, key: Key[Array, ""]) -> Compone
 
 
 def mixture_draws(kernel: Kernel, count: int, key: Key[Array, ""]) -> np.ndarray:
-    """Draws of a proposal whose law is a mixture of whitened coordinates."""
+    """Draws of a proposal that is a mixture in whitened coordinates."""
     g = kernel.involution.g  # type: ignore[attr-defined]
     latent = components_of(kernel.auxiliary).draws(count, generator(key))  # type: ignore[arg-type]
     mean, factor = (np.asarray(part.unwrap(), np.float64) for part in (g.mean, g.factor))
     return (mean + latent @ factor.T).astype(g.mean.unwrap().dtype)
 
 
-def covered(kernel: Kernel, key: Key[Array, ""]) -> Kernel:
-    """Add to the auxiliary law what keeps chains from being stuck where q is too light.
+def covered(kernel: Kernel, key: Key[Array, ""], settings: LearnSettings) -> Kernel:
+    """Add one wide component that covers X to the auxiliary distribution.
 
     Far out, a light-tailed q falls faster than p; there w = p/q is large and a chain would hardly
-    leave. One wide component covers X, so that the first proposals from there are accepted at once;
-    it costs 0.3 % of the proposals.
+    leave. With the wide component the first proposals from X are accepted at once.
     """
-    law = kernel.auxiliary
-    if not isinstance(law, GaussianMixture) or kernel.initial is None:
+    if not isinstance(kernel.auxiliary, GaussianMixture) or kernel.initial is None:
         return kernel
-    mixture = components_of(law)
-    return _with_law(kernel, _joined(mixture, _around(kernel, mixture, key), 0.0))
+    mixture = components_of(kernel.auxiliary)
+    wide = _around(kernel, mixture, key)
+    return _with_mixture(kernel, _widened(mixture, wide, 0.0, settings))
 
 
-def _joined(mixture: Components, wide: Components, tails: float) -> Components:
+def _widened(
+    mixture: Components, wide: Components, tails: float, settings: LearnSettings
+) -> Components:
     """The mixture with a share `tails` of it stretched, and with the wide component."""
     if not tails:
-        return joined([mixture, wide], (1 - WIDE, WIDE))
-    return joined([mixture, mixture.inflated(STRETCH), wide], _shares(tails))
+        return joined([mixture, wide], (1 - settings.wide_share, settings.wide_share))
+    stretched = mixture.inflated(settings.tail_stretch)
+    return joined([mixture, stretched, wide], _shares(tails, settings))
 
 
-def _shares(tails: float) -> np.ndarray:
-    return np.array([(1 - WIDE) * (1 - tails), (1 - WIDE) * tails, WIDE])
+def _shares(tails: float, settings: LearnSettings) -> np.ndarray:
+    wide = settings.wide_share
+    return np.array([(1 - wide) * (1 - tails), (1 - wide) * tails, wide])
 
 
-def _with_law(kernel: Kernel, mixture: Components) -> Kernel:
-    return eqx.tree_at(lambda k: k.auxiliary, kernel, mixture.law())
+def _with_mixture(kernel: Kernel, mixture: Components) -> Kernel:
+    return eqx.tree_at(lambda k: k.auxiliary, kernel, mixture.distribution())
 
 
-def best_covered(trained: Trained, draws: Array, key: Key[Array, ""]) -> Trained:
-    """Choose how much of the proposals goes to the tails by effective draws per draw.
+def best_covered(
+    proposal: Proposal, draws: np.ndarray, key: Key[Array, ""], settings: LearnSettings
+) -> Proposal:
+    """Choose the share of proposals from the tails by effective draws per draw.
 
-    Judged on all draws at once: states so rare that one in thousands meets them can hold a chain
-    for thousands of steps.
+    Judged on all draws at once: states so rare that one draw in thousands meets them can hold a
+    chain for thousands of steps.
     """
-    kernel, law = trained.kernel, trained.kernel.auxiliary
-    if not isinstance(law, GaussianMixture) or kernel.initial is None:
-        return trained
-    mixture = components_of(law)
-    wide = _around(kernel, mixture, jr.fold_in(key, 0))
-    parts, rng = (mixture, mixture.inflated(STRETCH), wide), generator(jr.fold_in(key, 1))
-    at_target = _by_blocks(_pulled, kernel, np.asarray(draws)[:20_000])
+    kernel = proposal.kernel
+    if not isinstance(kernel.auxiliary, GaussianMixture) or kernel.initial is None:
+        return proposal
+    key_wide, key_draws = split(key, 2)
+    mixture = components_of(kernel.auxiliary)
+    wide = _around(kernel, mixture, key_wide)
+    parts, rng = (mixture, mixture.inflated(settings.tail_stretch), wide), generator(key_draws)
+    at_target = _by_blocks(_pulled, kernel, draws[: settings.training_draws])
     at_own = _by_blocks(_pushed, kernel, np.concatenate([p.draws(ROWS, rng) for p in parts]))
 
-    def figures(tails: float) -> dict[str, float]:
+    def metrics(tails: float) -> dict[str, float]:
         x, y = (
-            values - _joined(mixture, wide, tails).log_density(latent)
+            values - _widened(mixture, wide, tails, settings).log_density(latent)
             for latent, values in (at_target, at_own)
         )
         with np.errstate(divide="ignore"):
-            chance = np.log(np.repeat(_shares(tails), ROWS))
+            log_weights = np.log(np.repeat(_shares(tails, settings), ROWS))
         x = x[np.isfinite(x)]
-        return chain_figures(x, np.zeros(len(x)), y, chance)
+        return chain_metrics(x, np.zeros(len(x)), y, log_weights)
 
-    found = {tails: figures(tails) for tails in TAILS}
+    found = {tails: metrics(tails) for tails in settings.tails}
     tails = max(found, key=lambda share: found[share]["ess"])
-    covering = _with_law(kernel, _joined(mixture, wide, tails))
-    return pruned(replace(trained, kernel=covering, **found[tails]))
+    covering = _with_mixture(kernel, _widened(mixture, wide, tails, settings))
+    return pruned(replace(proposal, kernel=covering, **found[tails]))
 
 
-def pruned(trained: Trained) -> Trained:
+def pruned(proposal: Proposal) -> Proposal:
     """The same without components of no weight."""
-    law = trained.kernel.auxiliary
-    if not isinstance(law, GaussianMixture):
-        return trained
-    return replace(trained, kernel=eqx.tree_at(lambda k: k.auxiliary, trained.kernel, law.pruned()))
+    kernel = proposal.kernel
+    if not isinstance(kernel.auxiliary, GaussianMixture):
+        return proposal
+    auxiliary = kernel.auxiliary.pruned()
+    return replace(proposal, kernel=eqx.tree_at(lambda k: k.auxiliary, kernel, auxiliary))

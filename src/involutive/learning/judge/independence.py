@@ -13,42 +13,42 @@ from involutive.training.likelihood import log_weight, proposal_law
 ROWS = 2000  # draws weighed at once, so that one compilation serves any number of them
 
 
-def chain_figures(
-    at_x: np.ndarray, log_chance_x: np.ndarray, at_y: np.ndarray, log_chance_y: np.ndarray
+def chain_metrics(
+    at_x: np.ndarray, log_weight_x: np.ndarray, at_y: np.ndarray, log_weight_y: np.ndarray
 ) -> dict[str, float]:
-    """Acceptance and effective draws per draw of proposals from a law q that ignores the state.
+    """Acceptance and effective draws per draw of proposals from a q that ignores the state.
 
-    `at_x` is `log w = log p - log q` at points x that stand for p with the chances given (up to a
-    constant), `at_y` at points y that stand for q. At x the chain stays with probability
+    `at_x` holds `log w = log p - log q` at points x that represent p with the log weights given
+    (up to a constant), `at_y` at points y that represent q. At x the chain stays with probability
     `r(x) = 1 - E_y min(1, w(y)/w(x))`, so that `1/E_p[(1 + r)/(1 - r)]` estimates the effective
     draws per draw. It sees the rare sticky states that an average acceptance hides.
     """
-    at_x, chance_x = _standing(at_x, log_chance_x)
-    at_y, chance_y = _standing(np.where(np.isnan(at_y), -np.inf, at_y), log_chance_y)
+    at_x, weight_x = _normalised(at_x, log_weight_x)
+    at_y, weight_y = _normalised(np.where(np.isnan(at_y), -np.inf, at_y), log_weight_y)
     if not at_x.size or not at_y.size:
         return {"acceptance": 0.0, "ess": 0.0}
     order = np.argsort(at_y)
-    at_y, chance_y = at_y[order], chance_y[order]
-    # E_y min(1, w(y)/w(x)): a draw above w(x) counts by its chance, one below by its ratio too
+    at_y, weight_y = at_y[order], weight_y[order]
+    # E_y min(1, w(y)/w(x)): a draw above w(x) counts by its weight, one below by its ratio too
     above = np.searchsorted(at_y, at_x)
-    higher = 1 - np.concatenate([[0.0], np.cumsum(chance_y)])[above]
+    higher = 1 - np.concatenate([[0.0], np.cumsum(weight_y)])[above]
     with np.errstate(divide="ignore"):
-        parts = np.concatenate([[-np.inf], at_y + np.log(chance_y)])
+        parts = np.concatenate([[-np.inf], at_y + np.log(weight_y)])
     sums = np.logaddexp.accumulate(parts)[above]
     with np.errstate(over="ignore", invalid="ignore"):
         leave = higher + np.exp(np.minimum(sums - at_x, 50.0))
     leave = np.clip(np.nan_to_num(leave), 1e-6, 1.0)
-    ess = 1.0 / np.sum(chance_x * (2.0 - leave) / leave)
-    return {"acceptance": float(np.sum(chance_x * leave)), "ess": float(ess)}
+    ess = 1.0 / np.sum(weight_x * (2.0 - leave) / leave)
+    return {"acceptance": float(np.sum(weight_x * leave)), "ess": float(ess)}
 
 
-def _standing(at: np.ndarray, log_chance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What stands for a law: the weights of the points with a chance, and the chances, in all 1."""
-    top = np.max(log_chance, initial=-np.inf)
-    kept = log_chance > top - 100.0 if np.isfinite(top) else np.zeros(len(at), bool)
+def _normalised(at: np.ndarray, log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Points with a positive weight, and those weights normalised."""
+    top = np.max(log_weights, initial=-np.inf)
+    kept = log_weights > top - 100.0 if np.isfinite(top) else np.zeros(len(at), bool)
     kept &= ~np.isnan(at) & (at < np.inf)
-    chance = np.exp(log_chance[kept] - top)
-    return at[kept], chance / max(chance.sum(), 1e-300)
+    weight = np.exp(log_weights[kept] - top)
+    return at[kept], weight / max(weight.sum(), 1e-300)
 
 
 @jit_once
@@ -70,9 +70,9 @@ def weights_at(kernel: Kernel, points: np.ndarray) -> np.ndarray:
     return np.concatenate([np.asarray(part, np.float64) for part in parts])[:count]
 
 
-def independence_figures(kernel: Kernel, held: Array, key: Key[Array, ""]) -> dict[str, float]:
-    """`chain_figures` of a kernel's proposal, on at most `ROWS` draws of the target."""
+def independence_metrics(kernel: Kernel, held: Array, key: Key[Array, ""]) -> dict[str, float]:
+    """`chain_metrics` of a kernel's proposal, on at most `ROWS` draws of the target."""
     at_x = weights_at(kernel, np.asarray(held)[:ROWS])
     at_y = weights_at(kernel, np.asarray(many_draws(proposal_law(kernel), key)))
     at_x = at_x[np.isfinite(at_x)]
-    return chain_figures(at_x, np.zeros(len(at_x)), at_y, np.zeros(len(at_y)))
+    return chain_metrics(at_x, np.zeros(len(at_x)), at_y, np.zeros(len(at_y)))

@@ -1,86 +1,122 @@
-"""Chains that learning runs: to refresh its draws, and at the end to measure what was learned."""
+"""Pilot chains: what was learned, measured on chains that start apart from each other.
+
+Three chains in four start from the proposal, one from elsewhere: from X, at its widths, or from
+places that the search passed. Were all of them to start from the proposal, R-hat would compare the
+proposal with itself, and a mode that it misses would be missed by every chain.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from involutive.core.statistics import ess, rhat
+from involutive.core.statistics import ess, nested_rhat, rhat
+from involutive.core.types import Number
 from involutive.kernel.kernel import AbstractKernel
-from involutive.learning.budget import Meter
-from involutive.learning.outcome import Outcome
+from involutive.learning.problem import Spending
 from involutive.sampling.runner import Chains
 from involutive.sampling.sample import CHUNK
 
-PILOT_CHAINS, PILOT_DRAWS, LEAST_DRAWS = 64, 1000, 200
+LARGEST_RHAT = 1.01  # standard: Vehtari et al. 2021; the verdict on draws asks for the same
+LARGEST_GROUPS = 1.05  # nested R-hat between groups of starts, for the few draws of a pilot
+LEAST_ESS = 400.0  # effective draws below which ESS and R-hat are themselves uncertain (ibid.)
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """What pilot chains say of a kernel.
+
+    Attributes:
+        acceptance: mean probability of acceptance.
+        ess_per_draw: minimum over coordinates and |x|².
+        effective: effective draws of the pilot itself, minimum likewise.
+        r_hat: maximum over coordinates and |x|².
+        groups: nested R-hat between the groups of starts, NaN with one group.
+    """
+
+    acceptance: Number
+    ess_per_draw: Number
+    effective: Number
+    r_hat: Number
+    groups: Number
+
+    @property
+    def agree(self) -> bool:
+        """Whether chains agree, whatever they started from."""
+        apart = np.isfinite(self.groups) and self.groups > LARGEST_GROUPS
+        return self.r_hat <= self.allowed and not apart
+
+    @property
+    def allowed(self) -> float:
+        """The largest R-hat of chains that agree: with few effective draws it is noisier."""
+        return LARGEST_RHAT + 4 / max(self.effective, 1.0)
 
 
 def run_chains(
     kernel: AbstractKernel,
-    states: Any,
+    states: np.ndarray,
     steps: int,
     key: Key[Array, ""],
-    meter: Meter,
-    devices: Sequence[Any] | None = None,
+    spending: Spending,
     least: int | None = None,
 ) -> Any:
-    """Make `steps` steps from positions or a law, or after `least` as few as the budget asks for.
+    """Make `steps` steps from positions, or after `least` as few as the allowance asks for.
 
     Returns the trace, arrays of `(chains, steps, …)`.
     """
-    count = len(states) if isinstance(states, np.ndarray) else PILOT_CHAINS
-    most = min(steps, CHUNK)
     # as `sample` has it, which then compiles nothing anew
-    chains = Chains(kernel, key, range(count), capacity=CHUNK, devices=devices)
+    devices: Sequence[Any] | None = spending.problem.devices
+    chains = Chains(kernel, key, range(len(states)), capacity=CHUNK, devices=devices)
     chains.start(states)
+    cost = len(states) * evaluations_per_step(kernel)
+    most = int(np.clip((spending.allowance.evaluations - spending.evaluations) / cost, 1, CHUNK))
     parts, done = [], 0
-    while done < steps and not (least and done >= least and meter.past(1.0)):
-        parts.append(chains.advance(min(most, steps - done)))
-        done += min(most, steps - done)
-    meter.spend(count * done * evaluations_a_step(kernel))
+    while done < steps:
+        count = min(most, steps - done)
+        enough = least is not None and done >= least
+        if parts and (enough or least is None) and not spending.allows(cost * count):
+            break
+        parts.append(chains.advance(count))
+        done += count
+        spending.note(cost * count)
     return jax.tree.map(lambda *rows: np.concatenate(rows, axis=1), *parts)
 
 
-def evaluations_a_step(kernel: AbstractKernel) -> int:
-    """Density evaluations a step, a gradient counted as three."""
+def evaluations_per_step(kernel: AbstractKernel) -> int:
+    """Density evaluations per step; a gradient counts as three."""
     parts = getattr(kernel, "kernels", (kernel,))
     leaps = [getattr(getattr(part, "involution", None), "num_steps", 0) for part in parts]
     return sum(1 + 3 * (int(steps) + 1) if steps else 1 for steps in leaps)
 
 
-def judge_pilot(
-    trace: Any, warmup: int, meter: Meter, rounds: int, history: list[dict[str, Any]]
-) -> Outcome:
-    """What chains started apart say: effective draws per draw, R-hat, and what to try."""
+def measured(trace: Any, warmup: int, elsewhere: np.ndarray) -> Pilot:
+    """Judge pilot chains; `elsewhere` marks those that did not start from the proposal."""
     positions = trace.position[:, warmup:].astype(np.float64)
     squares = np.sum(positions**2, axis=2, keepdims=True)
     values = np.concatenate([positions, squares], axis=2)
-    r_hat = float(np.nanmax(rhat(values)))
-    per_draw = float(np.nanmin(ess(values)) / (positions.shape[0] * positions.shape[1]))
-    converged = r_hat <= 1.05 and per_draw >= 0.01
-    return Outcome(
+    sizes = np.nan_to_num(ess(values), nan=0.0)
+    effective, total = float(sizes.min()), positions.shape[0] * positions.shape[1]
+    ratios = rhat(values)
+    return Pilot(
         acceptance=float(trace.acceptance_rate[:, warmup:].mean()),
-        ess_per_draw=min(per_draw, 1.0),
-        r_hat=r_hat,
-        rounds=rounds,
-        evaluations=meter.evaluations,
-        seconds=meter.seconds,
-        converged=converged,
-        advice="" if converged else _advice(r_hat, per_draw),
-        history=history,
-        reached=meter.reached,
+        ess_per_draw=min(effective / total, 1.0),
+        effective=effective,
+        r_hat=float(np.nanmax(ratios)) if np.isfinite(ratios).any() else float("inf"),
+        groups=_between(values, elsewhere),
     )
 
 
-def _advice(r_hat: float, per_draw: float) -> str:
-    if r_hat > 1.05:
-        return (
-            f"chains started apart disagree (R-hat {r_hat:.2f}); pass initial= that covers every "
-            "mode, or a larger budget="
-        )
-    return (
-        f"only {per_draw:.3f} effective draws per draw; pass a larger budget=, or reparametrise "
-        "the model"
-    )
+def _between(values: np.ndarray, elsewhere: np.ndarray) -> float:
+    """The largest nested R-hat between chains that start elsewhere and as many others."""
+    count = int(min(elsewhere.sum(), (~elsewhere).sum()))
+    if count < 2:
+        return float("nan")
+    first, second = np.flatnonzero(elsewhere)[:count], np.flatnonzero(~elsewhere)[:count]
+    groups = np.full(len(values), -1)
+    groups[first], groups[second] = 0, 1
+    rows = np.concatenate([first, second])
+    found = [nested_rhat(values[rows, :, i], groups[rows]) for i in range(values.shape[2])]
+    return float(np.nanmax(found)) if np.isfinite(found).any() else float("nan")

@@ -16,31 +16,20 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
-from involutive._xla.batched import Rows
 from involutive._xla.compilation import jit_once, on_device
 from involutive.bijections.whitening import whitened
 from involutive.core.keys import generator, split
 from involutive.involutions.classical import Leapfrog, RandomWalk
 from involutive.kernel.classical import hmc, random_walk
 from involutive.kernel.kernel import Kernel
-from involutive.learning.fit.em import Components, components_of, fit_mixture
-from involutive.learning.fit.recipe import Recipe
+from involutive.learning.fit.em import fit_mixture
+from involutive.learning.fit.mixture import Components, components_of
 from involutive.targets.target import Target
 
-FEW = 3  # dimensions in which a random walk spreads as well as HMC; it compiles in half the time
-POINTS = 128  # draws the step is tuned on
-ROUNDS = 30
-FACTOR_POINTS = 4096  # draws the scale within modes is taken from
-
-
-def gradients_useful(rows: Rows, points: np.ndarray) -> bool:
-    """Whether the density has finite gradients, not all zero, at most of the given points."""
-    try:
-        slopes = rows.slopes(np.asarray(points)[:64])[1]
-    except (TypeError, ValueError, NotImplementedError):  # it cannot be differentiated
-        return False
-    finite = np.isfinite(slopes).all(axis=1)
-    return bool(finite.mean() > 0.8 and (np.abs(slopes[finite]).sum(axis=1) > 0).mean() > 0.5)
+POINTS = 128  # draws that the step size is tuned on; a guess
+ROUNDS = 30  # updates of the step size; a guess
+FACTOR_POINTS = 4096  # draws that the scale within modes is taken from; a guess
+FACTOR_COMPONENTS = 24  # mixture components that separate the modes for it; a guess
 
 
 def within_mode_factor(
@@ -51,8 +40,8 @@ def within_mode_factor(
     rows = np.linspace(0, len(points) - 1, FACTOR_POINTS).astype(int)
     points = on_device(np.asarray(points)[rows])
     g, white = whitened(points)
-    count = max(Recipe().ladder(points.shape[1])[0], 8)
-    factor = pooled_factor(np.asarray(g.factor.unwrap()), fit_mixture(white, count, key))
+    mixture = fit_mixture(white, FACTOR_COMPONENTS, key)
+    factor = pooled_factor(np.asarray(g.factor.unwrap()), mixture)
     return on_device(factor.astype(points.dtype))
 
 

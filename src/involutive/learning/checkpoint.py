@@ -1,0 +1,66 @@
+"""Learning saved between stages: the file holds the last stage's result, as data."""
+
+import warnings
+from typing import TypeVar
+
+import jax.random as jr
+import numpy as np
+
+import involutive.storage.known  # noqa: F401  registers what files may name
+from involutive.core.errors import check
+from involutive.learning.problem import Problem
+from involutive.learning.stages import Fitted, Found
+from involutive.storage.codec import Decoder, Encoder
+from involutive.storage.format import PathLike, as_path, read_tensors, write_tensors
+from involutive.storage.save_load import check_kind
+from involutive.targets.fingerprint import difference, fingerprint
+
+KIND = "learning"
+Stage = TypeVar("Stage", Found, Fitted)
+
+
+class SavedStages:
+    """The file of one run of `learn`; without a path it keeps nothing.
+
+    Args:
+        path: the file, or None.
+        problem: what is being learned.
+    """
+
+    def __init__(self, path: PathLike | None, problem: Problem):
+        self.path, self.problem = None if path is None else as_path(path), problem
+        self._same = {
+            "key": np.asarray(jr.key_data(problem.keys.find)).tolist(),
+            "settings": repr(problem.settings),
+            "dim": problem.target.dim,
+        }
+
+    def write(self, result: Stage) -> Stage:
+        """Save a stage's result, and return it."""
+        if self.path is not None:
+            encode = Encoder()
+            header = self._same | {
+                "kind": KIND,
+                "tree": encode(result),
+                "fingerprint": fingerprint(self.problem.target),
+            }
+            write_tensors(self.path, encode.arrays, header)
+        return result
+
+    def read(self) -> Found | Fitted | None:
+        """The last stage's result, or None if there is no file."""
+        if self.path is None or not self.path.exists():
+            return None
+        arrays, header = read_tensors(self.path, fall_back=True)
+        check_kind(self.path, header, KIND)
+        for name, value in self._same.items():
+            check(
+                header.get(name) == value,
+                f"{self.path} was saved by a run with {name}={header.get(name)}, got {value}; "
+                "resume with the same arguments, or choose another file",
+            )
+        target = self.problem.target
+        found = difference(header.get("fingerprint"), fingerprint(target))
+        if found is not None:
+            warnings.warn(f"{self.path} was saved for another density: {found}", stacklevel=4)
+        return Decoder(arrays, target)(header["tree"])

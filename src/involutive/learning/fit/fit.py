@@ -1,0 +1,146 @@
+"""The second stage: a proposal fitted to the target by importance weights."""
+
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Array, Key
+
+from involutive._xla.batched import BatchedDistribution, OutOfBudget
+from involutive._xla.threads import one_thread
+from involutive.bijections.whitening import whitening
+from involutive.core.keys import generator, split
+from involutive.involutions.blocks import FunctionBlock
+from involutive.kernel.kernel import Kernel
+from involutive.learning.budget import FIT
+from involutive.learning.find.again import look_again
+from involutive.learning.find.search import WALK_DIMS
+from involutive.learning.fit.importance import (
+    FittedMixture,
+    Space,
+    component_counts,
+    fit_by_weights,
+)
+from involutive.learning.fit.trained import train_proposal
+from involutive.learning.problem import Problem, Spending
+from involutive.learning.stages import Fitted, Found, Looked, Proposal, Row
+
+REACHES = 0.2  # effective draws per draw of a mixture that repairs weights as it is; a guess
+MISSED = 0.005  # share of the points found that a mixture may leave uncovered; a guess
+SEARCHES = 2  # second searches, each after a refit with what the one before had found; a guess
+FAR_DRAWS = 1000  # draws of X that the wide component covers; a guess
+
+
+def fit_proposal(problem: Problem, found: Found) -> Fitted | None:
+    """Fit a mixture to the target by importance sampling, from points that cover it.
+
+    A second search looks for what the mixture has missed; what it finds joins the points, and the
+    mixture is fitted again. Where weights tell too little, the proposal is trained on the points
+    found instead.
+
+    Returns:
+        The fit; None if the budget did not allow one.
+    """
+    spending = problem.spend(FIT, found.cost)
+    key_fit, key_again, key_pick, key_train = split(problem.keys.fit, 4)
+    looked = Looked(len(found.starts), problem.settings.widths)
+    try:
+        with one_thread():
+            space, fitted = _weighed(problem, spending, found, key_fit)
+            for key_turn in split(key_again, SEARCHES):
+                key_search, key_refit = split(key_turn, 2)
+                new, count = look_again(
+                    problem, spending, space, fitted, found.gradients, key_search
+                )
+                looked = replace(looked, second=looked.second + count, new=len(new))
+                if not len(new):
+                    break
+                found = replace(found, points=_joined(found.points, new))
+                space, fitted = _weighed(problem, spending, found, key_refit)
+    except OutOfBudget:
+        return None
+    result = _result(problem, spending, found, space, fitted, looked, key_pick)
+    return result if fitted.ess >= REACHES else _trained(problem, spending, result, key_train)
+
+
+def _joined(points: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Points with new ones, repeated until they are a tenth: few are lost among many."""
+    least = max(len(new), len(points) // 10)
+    return np.concatenate([points, new[np.resize(np.arange(len(new)), least)]])
+
+
+def _weighed(
+    problem: Problem, spending: Spending, found: Found, key: Key[Array, ""]
+) -> tuple[Space, FittedMixture]:
+    key_far, key_weigh = split(key, 2)
+    settings, density = problem.settings, spending.density
+    g = whitening(found.points)
+    mean, factor = (np.asarray(part.unwrap()) for part in (g.mean, g.factor))
+    far = BatchedDistribution(problem.law, density.block).draws(key_far, FAR_DRAWS)
+    far = np.concatenate([far, found.points])
+    space = Space.around(density, mean, factor, far, settings)
+    white = space.whiten(found.points)
+    counts = component_counts(found.modes, len(white), problem.target.dim, settings)
+    return space, fit_by_weights(space, white, key_weigh, counts, settings)
+
+
+def _result(
+    problem: Problem,
+    spending: Spending,
+    found: Found,
+    space: Space,
+    fitted: FittedMixture,
+    looked: Looked,
+    key: Key[Array, ""],
+) -> Fitted:
+    settings, rng, dtype = problem.settings, generator(key), found.points.dtype
+    g = whitening(found.points)
+    kernel = Kernel(problem.target, FunctionBlock(g), fitted.mixture.distribution(), problem.law)
+    count = len(fitted.mixture.means)
+    row: Row = {
+        "stage": f"weighted mixture of {count}",
+        "acceptance": fitted.acceptance,
+        "ess": fitted.ess,
+    }
+    proposal = Proposal(kernel, fitted.acceptance, fitted.ess, count, [row])
+    draws = found.points
+    if fitted.ess > REACHES:  # else a few heavy weights would stand for the target
+        picked = fitted.sample.picked(settings.training_draws, rng)
+        draws = space.colour(picked).astype(dtype)
+    try:
+        missed = float(np.mean(space.uncovered(fitted, space.whiten(found.points))))
+    except OutOfBudget:
+        missed = 0.0
+    helped = (
+        found.gradients and problem.target.dim > WALK_DIMS and REACHES <= fitted.ess < settings.poor
+    )
+    settled = (fitted.ess >= settings.suffices or helped) and missed <= MISSED
+    states = found.points[rng.permutation(len(found.points))[: settings.round_chains]]
+    cost = spending.cost
+    reached: list[Row] = [{"seconds": cost.seconds, "ess": fitted.ess}]
+    looked = replace(looked, log_z_search=found.log_z, log_z_weights=fitted.sample.log_z)
+    return Fitted(
+        found, proposal, draws, states, found.points[:0], 0, settled, missed, looked, cost, reached
+    )
+
+
+def _trained(problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]) -> Fitted:
+    """Train on the points found, where weights tell too little; couplings wait for the rounds."""
+    settings = replace(problem.settings.brief(0.0), components=None)
+    if not spending.allows(settings.tune_steps * settings.batch):
+        return fitted
+    proposal, evaluations = train_proposal(
+        problem.target, fitted.found.points, key,
+        settings=settings, initial=problem.law, progress=problem.progress,
+        deadline=spending.allowance.deadline,
+    )  # fmt: skip
+    spending.note(evaluations)
+    cost = spending.cost
+    history = [*fitted.proposal.history, *proposal.history]
+    return replace(
+        fitted,
+        proposal=replace(proposal, history=history),
+        draws=fitted.found.points,
+        settled=False,
+        cost=cost,
+        reached=[*fitted.reached, {"seconds": cost.seconds, "ess": proposal.ess}],
+    )

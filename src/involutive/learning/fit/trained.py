@@ -1,0 +1,267 @@
+"""From draws of the target to a trained global proposal.
+
+1. Whiten the draws.
+2. Fit a Gaussian mixture by EM, with more components while that helps: φ' = g⁻¹(π), π ~ mixture,
+   with g the whitening alone.
+3. Tune it by the log-variance objective, which uses the density itself.
+4. If it is still far from the target, put affine couplings in g and train them by likelihood, then
+   by log-variance; keep whichever proposal has more effective draws per draw.
+
+Everything is judged by `independence_metrics`, never by acceptance.
+"""
+
+import time
+from dataclasses import dataclass, replace
+
+import jax.numpy as jnp
+import numpy as np
+from flowjax import bijections as fb
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Key
+
+from involutive.bijections.cascades import affine_cascade
+from involutive.bijections.whitening import transform_all, whitened, whitening
+from involutive.core.keys import generator, split
+from involutive.core.types import Number
+from involutive.involutions.blocks import FunctionBlock
+from involutive.kernel.kernel import Kernel
+from involutive.learning.fit.em import fit_mixture
+from involutive.learning.fit.importance import HELPS, component_counts
+from involutive.learning.fit.mixture import count_clusters
+from involutive.learning.judge.independence import independence_metrics
+from involutive.learning.settings import LearnSettings
+from involutive.learning.stages import Proposal, Row
+from involutive.targets.target import Target
+from involutive.training.fit import Fit, TrainConfig, fit, split_samples
+from involutive.training.likelihood import Likelihood, LogVariance
+from involutive.training.objective import AbstractObjective
+from involutive.training.schedules import DECAYED_ADAM, decaying
+
+KEPT = 0.9  # of its effective draws that a mixture must keep on new draws, or it is refitted
+TUNE_SLOWER = 4  # factor between the rates at which couplings are trained and tuned; a guess
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the steps of one training share."""
+
+    samples: np.ndarray
+    held: Array
+    settings: LearnSettings
+    progress: bool | None
+    deadline: float  # by `time.perf_counter()`
+
+    @property
+    def spent(self) -> bool:
+        """Whether no time is left to begin anything."""
+        return time.perf_counter() > self.deadline
+
+    def fit(
+        self,
+        kernel: Kernel,
+        objective: AbstractObjective,
+        key: Key[Array, ""],
+        steps: int,
+        rate: Number,
+        label: str,
+    ) -> Fit:
+        """Run one objective for at most `steps` updates, the rate falling from `rate` to zero.
+
+        Couplings gain most while the rate falls at the end, so only mixtures stop early.
+        """
+        patience = None if has_couplings(kernel) else 3
+        key_fit, key_memory = split(key, 2)
+        memory = decaying(objective.init(kernel, key_memory), rate, steps)
+        left = self.deadline - time.perf_counter()
+        seconds = max(left, 0.01) if np.isfinite(left) else None
+        config = TrainConfig(steps, max(steps // 10, 1), patience, 1e-4, seconds=seconds, monitor=0)
+        return fit(
+            kernel, objective, self.samples, key=key_fit, config=config, progress=self.progress,
+            label=label, memory=memory,
+        )  # fmt: skip
+
+
+def train_proposal(
+    target: Target,
+    samples: np.ndarray,
+    key: Key[Array, ""],
+    *,
+    settings: LearnSettings | None = None,
+    initial: AbstractDistribution | None = None,
+    progress: bool | None = None,
+    previous: Proposal | None = None,
+    deadline: Number = float("inf"),
+) -> tuple[Proposal, int]:
+    """Train a global proposal on (approximate) draws of the target.
+
+    Args:
+        target: the density.
+        samples: draws `(n, dim)`.
+        key: randomness.
+        settings: sizes.
+        initial: the initial distribution that the kernel keeps.
+        progress: show progress bars.
+        previous: a proposal trained before on other draws; its couplings are trained on.
+        deadline: after which nothing more is begun, by `time.perf_counter()`.
+
+    Returns:
+        The proposal, and the density evaluations that training took.
+    """
+    settings = settings or LearnSettings()
+    key_rows, key_split, key_kept, key_mixture, key_tune, key_couplings = split(key, 6)
+    samples = _resized(samples, key_rows, settings.training_draws)
+    data, held = split_samples(samples, key_split)
+    training = Training(samples, held, settings, progress, deadline)
+    if previous is not None and has_couplings(previous.kernel):
+        return _train_couplings(previous, previous.kernel, training, key_couplings)
+    counts = _counts(target, len(samples), settings, previous)
+    best = _still_good(previous, counts, training, key_kept)
+    best = best or _grow_mixture(target, data, key_mixture, training, counts, initial)
+    evaluations = 0
+    if not training.spent and settings.tune_steps:
+        best, evaluations = _tune(best, training, key_tune)
+    if target.dim > 1 and best.ess < settings.couplings_below and not training.spent:
+        best, more = _with_couplings(best, training, key_couplings)
+        evaluations += more
+    return best, evaluations
+
+
+def _resized(samples: np.ndarray, key: Key[Array, ""], rows: int) -> np.ndarray:
+    """As many rows as a training works on, so that every round reuses what was compiled.
+
+    More draws than that are thinned at random; fewer are used as they are if they are at least
+    half as many, and else repeated.
+    """
+    n = len(samples)
+    if rows // 2 <= n <= rows:
+        rows = n
+    order = generator(key).permutation(n)
+    return samples[np.resize(order, rows)] if n != rows else samples
+
+
+def _counts(
+    target: Target, rows: int, settings: LearnSettings, previous: Proposal | None
+) -> tuple[int, ...]:
+    """How many components to try: all counts, or from what served before upwards."""
+    modes = 0 if previous is None else previous.components
+    counts = component_counts(modes, rows, target.dim, settings)
+    if previous is None or previous.components == 0:
+        return counts
+    above = tuple(count for count in counts if count > previous.components)
+    return (previous.components, *above[:1]) if previous.ess < KEPT else (previous.components,)
+
+
+def _still_good(
+    previous: Proposal | None, counts: tuple[int, ...], training: Training, key: Key[Array, ""]
+) -> Proposal | None:
+    """The previous mixture, re-scored on the new draws, if its ESS has not dropped.
+
+    It was tuned, so tuning goes on from it; another fit would start again from less.
+    """
+    if previous is None or len(counts) > 1:
+        return None
+    metrics = independence_metrics(previous.kernel, training.held, key)
+    if metrics["ess"] < KEPT * previous.ess:
+        return None
+    row: Row = {"stage": f"mixture of {previous.components} kept", **metrics}
+    return replace(previous, history=[row], **metrics)
+
+
+def _grow_mixture(
+    target: Target,
+    data: Array,
+    key: Key[Array, ""],
+    training: Training,
+    counts: tuple[int, ...],
+    initial: AbstractDistribution | None,
+) -> Proposal:
+    """Fit mixtures of growing size until more components help no more."""
+    g, white = whitened(data)
+    best, history = None, list[Row]()
+    key_judge, *keys = split(key, 1 + len(counts))
+    for count, key_count in zip(counts, keys, strict=True):
+        auxiliary = fit_mixture(white, count, key_count).distribution()
+        kernel = Kernel(target, FunctionBlock(g), auxiliary, initial)
+        # the same draws of every proposal's noise, so that sizes can be compared
+        metrics = independence_metrics(kernel, training.held, key_judge)
+        history = [*history, {"stage": f"mixture of {count}", **metrics}]
+        if best is not None and metrics["ess"] <= HELPS * best.ess:
+            break
+        best = Proposal(kernel, metrics["acceptance"], metrics["ess"], count)
+        if best.ess > training.settings.good_enough or training.spent:
+            break
+    assert best is not None
+    return replace(best, history=history)
+
+
+def _tune(proposal: Proposal, training: Training, key: Key[Array, ""]) -> tuple[Proposal, int]:
+    """Tune by the log-variance objective; keep the better."""
+    key_fit, key_judge = split(key, 2)
+    settings, steps = training.settings, training.settings.tune_steps
+    coupled = has_couplings(proposal.kernel)
+    rate = settings.coupling_rate / TUNE_SLOWER if coupled else settings.learning_rate
+    objective = LogVariance(DECAYED_ADAM, settings.batch)
+    fitted = training.fit(proposal.kernel, objective, key_fit, steps, rate, "tuning")
+    metrics = independence_metrics(fitted.kernel, training.held, key_judge)
+    history = [*proposal.history, *_rows("log-variance", fitted, metrics)]
+    done = int(fitted.history[-1]["step"])
+    evaluations = done * settings.batch + 2 * len(training.held) * len(fitted.history)
+    better = replace(proposal, kernel=fitted.kernel, **metrics)
+    better = better if metrics["ess"] > proposal.ess else proposal
+    return replace(better, history=history), evaluations
+
+
+def _with_couplings(
+    proposal: Proposal, training: Training, key: Key[Array, ""]
+) -> tuple[Proposal, int]:
+    """Put couplings in g and train them; keep the better proposal.
+
+    A normal distribution behind new couplings bends into one curved mode; if that is not enough, a
+    mixture with one component per mode is tried.
+    """
+    key_new, key_parts, key_one, key_many, *keys = split(key, 6)
+    points, settings = jnp.asarray(training.samples), training.settings
+    couplings = affine_cascade(
+        key_new, points.shape[1], settings.coupling_layers, settings.coupling_width
+    )
+    g = fb.Chain([whitening(points), couplings])
+    latent = transform_all(g, points)
+    counts = component_counts(0, len(points), points.shape[1], settings)
+    clusters = count_clusters(fit_mixture(latent, counts[0], key_parts))
+    best, evaluations = proposal, 0
+    for count, key_base, key_fit in ((1, key_one, keys[0]), (clusters, key_many, keys[1])):
+        auxiliary = fit_mixture(latent, count, key_base).distribution()
+        kernel = Kernel(
+            proposal.kernel.target, FunctionBlock(g), auxiliary, proposal.kernel.initial
+        )
+        flow, more = _train_couplings(best, kernel, training, key_fit)
+        evaluations += more
+        best = flow if flow.ess > best.ess else replace(best, history=flow.history)
+        if best.ess > settings.couplings_below or clusters == 1 or training.spent:
+            break
+    return best, evaluations
+
+
+def _train_couplings(
+    proposal: Proposal, kernel: Kernel, training: Training, key: Key[Array, ""]
+) -> tuple[Proposal, int]:
+    """Train couplings by likelihood, which is robust, and then tune them."""
+    key_fit, key_judge, key_tune = split(key, 3)
+    settings = training.settings
+    objective = Likelihood(DECAYED_ADAM, settings.batch)
+    rate, steps = settings.coupling_rate, settings.coupling_steps
+    fitted = training.fit(kernel, objective, key_fit, steps, rate, "couplings")
+    metrics = independence_metrics(fitted.kernel, training.held, key_judge)
+    rows = [*proposal.history, *_rows("likelihood", fitted, metrics)]
+    flow = Proposal(fitted.kernel, metrics["acceptance"], metrics["ess"], 0, rows)
+    return (flow, 0) if training.spent else _tune(flow, training, key_tune)
+
+
+def has_couplings(kernel: Kernel) -> bool:
+    """Whether the g of a proposal is more than a whitening."""
+    f = kernel.involution
+    return isinstance(f, FunctionBlock) and isinstance(f.g, fb.Chain)
+
+
+def _rows(stage: str, fitted: Fit, metrics: dict[str, float]) -> list[Row]:
+    return [{"stage": stage, **row} for row in fitted.history] + [{"stage": stage, **metrics}]

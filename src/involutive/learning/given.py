@@ -1,0 +1,74 @@
+"""Where learning starts when it need not search: from draws, or from a kernel learned before."""
+
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Key
+
+from involutive._xla.batched import BatchedDistribution
+from involutive.core.errors import check
+from involutive.core.keys import split
+from involutive.core.types import ArrayLike
+from involutive.kernel.kernel import AbstractKernel
+from involutive.learning.budget import SEARCH
+from involutive.learning.find.annealing import finite_points
+from involutive.learning.find.search import DISPERSED, gradients_useful
+from involutive.learning.outcome import Learned
+from involutive.learning.problem import Problem
+from involutive.learning.refine.rounds import train_on_draws
+from involutive.learning.stages import Cost, Fitted, Found
+from involutive.sampling.draws import Draws
+from involutive.training.fit import check_samples
+from involutive.training.likelihood import proposal_law
+
+MOST_POINTS = 2000  # of the draws that X is made of; a guess
+
+
+def as_initial(
+    initial: AbstractDistribution | AbstractKernel | Draws | ArrayLike | None,
+) -> AbstractDistribution | ArrayLike | None:
+    """X or starting points: a kernel stands for its proposal, draws for their positions."""
+    if isinstance(initial, Learned):
+        return proposal_law(initial.proposal)
+    if isinstance(initial, Draws):
+        rows = initial.positions.reshape(-1, initial.positions.shape[2])
+        return rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_POINTS)).astype(int)]
+    found = type(initial).__name__
+    check(
+        not isinstance(initial, AbstractKernel),
+        f"initial must be a distribution, points, draws or a learned kernel, got {found}",
+    )
+    return initial  # type: ignore[return-value]
+
+
+def from_samples(problem: Problem, samples: ArrayLike) -> Fitted:
+    """A proposal trained on (approximate) draws of the target."""
+    draws = check_samples(samples, problem.target.dim)
+    found = _found(problem, draws, problem.keys.find)
+    return train_on_draws(problem, draws, found)
+
+
+def from_kernel(problem: Problem, kernel: AbstractKernel) -> Found:
+    """What a kernel learned for a similar density proposes, to be weighed for this one."""
+    check(
+        isinstance(kernel, Learned) and kernel.target.dim == problem.target.dim,
+        f"start must be a learned kernel of {problem.target.dim} coordinates, got "
+        f"{type(kernel).__name__}; pass what inv.learn or inv.load returned",
+    )
+    assert isinstance(kernel, Learned)
+    law = BatchedDistribution(proposal_law(kernel.proposal))
+    key_points, key_far = split(problem.keys.find, 2)
+    return _found(problem, law.draws(key_points, problem.settings.particles), key_far)
+
+
+def _found(problem: Problem, points: np.ndarray, key: Key[Array, ""]) -> Found:
+    spending = problem.spend(SEARCH, Cost())
+    points = finite_points(spending.density, points.astype(spending.density.dtype))
+    check(
+        len(points) >= 20,
+        f"the log density is finite at {len(points)} of the points to start from, too few to learn "
+        "from; learn without start= or samples=",
+    )
+    far = BatchedDistribution(problem.law).draws(key, DISPERSED)
+    far = finite_points(spending.density, far.astype(points.dtype))
+    gradients = gradients_useful(spending.density, points)
+    return Found(points, far, 0, -np.inf, gradients, True, spending.cost)

@@ -1,0 +1,245 @@
+"""The last stage: compose proposal and local move, and measure the kernel on pilot chains."""
+
+from dataclasses import replace
+
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Key
+
+from involutive._xla.batched import BatchedDistribution, OutOfBudget
+from involutive._xla.compilation import on_device
+from involutive.bijections.whitening import whitening
+from involutive.core.keys import generator, split
+from involutive.core.types import Number
+from involutive.involutions.blocks import FunctionBlock
+from involutive.kernel.classical import random_walk
+from involutive.kernel.composite import Cycle, Mixture
+from involutive.kernel.kernel import AbstractKernel, Kernel
+from involutive.learning.budget import PILOT
+from involutive.learning.find.annealing import finite_points
+from involutive.learning.fit.em import fit_mixture
+from involutive.learning.fit.tails import best_covered, covered, mixture_draws, pruned
+from involutive.learning.fit.trained import has_couplings
+from involutive.learning.judge.pilot import LEAST_ESS, Pilot, measured, run_chains
+from involutive.learning.outcome import Learned, Outcome
+from involutive.learning.problem import Problem, Spending
+from involutive.learning.refine.local import local_move, move_within_modes
+from involutive.learning.stages import Cost, Fitted, Found, Proposal
+from involutive.sampling.runner import started_elsewhere
+from involutive.training.likelihood import proposal_law
+
+RARELY, OFTEN = (0.005, 0.05, 0.3), (0.05, 0.3)  # chances of a local move, in the order to try
+KEEPS = 0.75  # of the proposal's effective draws that the kernel must have; else chains get stuck
+HOPED = 0.5  # of them that pilot chains must bear out before learning ends; a guess
+WARMUP = (20, 200)  # bounds on the steps to discard; 20 effective draws' worth in between; a guess
+
+
+def compose(proposal: Kernel, local: Kernel, chance: Number) -> AbstractKernel:
+    """Join a global proposal with a local move, made with probability `chance`.
+
+    The local move makes the kernel irreducible whatever was learned, and frees chains from states
+    that the proposal rarely reaches. At `chance` one it is made before every global move.
+    """
+    if chance >= 1:
+        return Cycle([local, proposal])
+    return Mixture([local, proposal], [chance, 1 - chance])
+
+
+def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
+    """Compose the fitted proposal with a local move and measure it on chains started apart."""
+    key_cover, key_local, key_start, key_pilot = split(key, 4)
+    spending, settings = problem.spend(PILOT, fitted.cost), problem.settings
+    weighed = fitted.rounds == 0 and fitted.settled and fitted.proposal.ess < 1
+    gradients = fitted.proposal.ess < settings.poor and fitted.found.gradients
+    proposal = pruned(fitted.proposal)
+    start = proposal_law(proposal.kernel)  # without the wide cover: few chains start far out
+    if weighed and not has_couplings(proposal.kernel):
+        local = move_within_modes(proposal.kernel, gradients=gradients)
+        kernel = covered(proposal.kernel, key_cover, settings)
+        proposal = replace(proposal, kernel=kernel)
+    else:
+        proposal = best_covered(proposal, fitted.draws, key_cover, settings)
+        local = local_move(
+            problem.target, on_device(fitted.draws[-settings.training_draws :]), key_local,
+            gradients=gradients, initial=problem.law,
+        )  # fmt: skip
+    chances = local_chances(proposal.ess, settings.poor, cheap=not gradients)
+    places, elsewhere = _places(problem, spending, fitted, key_start)
+    return best_composition(
+        problem, spending, fitted, proposal, local, start, chances, places, elsewhere, key_pilot
+    )
+
+
+def borne_out(learned: Learned, promised: Number, poor: Number) -> bool:
+    """Whether pilot chains bear out what the weights of a proposal promise."""
+    outcome = learned.outcome
+    hoped = promised if promised >= poor else 1.0  # HMC before every proposal was to help
+    return outcome.converged and outcome.ess_per_draw > HOPED * hoped
+
+
+def _places(
+    problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where pilot chains start: from the proposal, and one chain in four from other places."""
+    key_near, key_far = split(key, 2)
+    count = problem.settings.pilot_chains
+    kernel, rng = fitted.proposal.kernel, generator(key_far)
+    if has_couplings(kernel):
+        near = fitted.draws[rng.permutation(len(fitted.draws))[: 2 * count]]
+    else:
+        near = mixture_draws(kernel, 8 * count, key_near)
+    far = fitted.found.starts[: 2 * count]
+    try:
+        near, far = finite_points(spending.density, near), finite_points(spending.density, far)
+    except OutOfBudget:
+        far = far[:0]
+    near = near if len(near) else fitted.draws
+    elsewhere = started_elsewhere(np.arange(count)) & (len(far) > 0)
+    places = near[np.resize(np.arange(len(near)), count)].copy()
+    if len(far):
+        places[elsewhere] = far[np.resize(np.arange(len(far)), int(elsewhere.sum()))]
+    return places, elsewhere
+
+
+def best_composition(
+    problem: Problem,
+    spending: Spending,
+    fitted: Fitted,
+    proposal: Proposal,
+    local: Kernel,
+    start: AbstractDistribution,
+    chances: tuple[Number, ...],
+    places: np.ndarray,
+    elsewhere: np.ndarray,
+    key: Key[Array, ""],
+) -> Learned:
+    """Try chances of a local move in turn; the kernel with most effective draws per draw."""
+    settings = problem.settings
+    warmup = int(np.clip(np.ceil(WARMUP[0] / max(proposal.ess, 1e-3)), *WARMUP))
+    best: Learned | None = None
+    for chance in chances:
+        kernel, began = compose(proposal.kernel, local, chance), spending.seconds
+        least, most = warmup + settings.pilot_least, warmup + settings.pilot_draws
+        trace = run_chains(kernel, places, most, key, spending, least)
+        done = trace.position.shape[1]
+        pilot = measured(trace, min(warmup, done // 2), elsewhere)
+        outcome = _outcome(pilot, fitted, proposal, spending.cost)
+        starts = on_device(fitted.found.starts) if len(fitted.found.starts) else None
+        if best is None or outcome.ess_per_draw > best.outcome.ess_per_draw:
+            best = Learned(problem.target, start, kernel, warmup, outcome, starts)
+        # a chain held in rare states shows as fewer effective draws than the proposal promises
+        enough = outcome.ess_per_draw > KEEPS * proposal.ess
+        if enough or not spending.allows(len(places) * done, spending.seconds - began):
+            break
+    assert best is not None
+    return best
+
+
+def local_chances(ess: Number, poor: Number, cheap: bool) -> tuple[Number, ...]:
+    """How often to move locally, in the order to try, for a proposal of that many effective draws.
+
+    A good proposal needs local moves rarely; a poor one before every global move. `cheap` says that
+    a local move costs one density evaluation.
+    """
+    if ess < poor:
+        return (OFTEN[-1],) if cheap else (1.0,)
+    return RARELY if ess >= KEEPS else OFTEN
+
+
+def _outcome(pilot: Pilot, fitted: Fitted, proposal: Proposal, cost: Cost) -> Outcome:
+    looked = replace(fitted.looked, groups=pilot.groups)
+    converged = pilot.agree and pilot.effective >= LEAST_ESS
+    return Outcome(
+        acceptance=pilot.acceptance,
+        ess_per_draw=pilot.ess_per_draw,
+        r_hat=pilot.r_hat,
+        rounds=fitted.rounds,
+        evaluations=cost.evaluations,
+        seconds=cost.seconds,
+        converged=converged,
+        advice="" if converged else _advice(pilot),
+        history=proposal.history,
+        reached=fitted.reached,
+        modes=fitted.found.modes,
+        looked=looked,
+    )
+
+
+def _advice(pilot: Pilot) -> str:
+    if not pilot.r_hat <= pilot.allowed:
+        return (
+            f"chains started apart disagree (R-hat {pilot.r_hat:.2f}); pass initial= that covers "
+            "every mode, or a larger budget="
+        )
+    if not pilot.agree:
+        return (
+            "chains that start away from the proposal disagree with those that start from it "
+            f"(nested R-hat {pilot.groups:.2f}); pass initial= that covers every mode, or a "
+            "larger budget="
+        )
+    return (
+        f"only {pilot.ess_per_draw:.3f} effective draws per draw; pass a larger budget=, or "
+        "reparametrise the model"
+    )
+
+
+def best_so_far(problem: Problem, last: Found | Fitted | None, ended: str) -> Learned:
+    """A kernel from what there is, without another evaluation: learning ended early.
+
+    From a fit, its proposal with a random walk beside it; from a search, a mixture fitted to its
+    points; from nothing, a random walk with the scales of X.
+    """
+    key_fit, key_cover, key_scale = split(problem.keys.early, 3)
+    cost = Cost() if last is None else last.cost
+    if last is None or (isinstance(last, Found) and len(last.points) < 20):
+        return _local_alone(problem, cost, ended, key_scale)
+    if isinstance(last, Found):
+        proposal, looked, reached, found = _unweighed(problem, last, key_fit), None, [], last
+    else:
+        proposal, looked, reached = last.proposal, last.looked, last.reached
+        found = last.found
+    start = proposal_law(proposal.kernel)
+    kernel = proposal.kernel
+    if not has_couplings(kernel):
+        kernel = compose(
+            covered(kernel, key_cover, problem.settings), move_within_modes(kernel, False), 0.3
+        )
+    outcome = Outcome(
+        proposal.acceptance, proposal.ess, float("nan"), 0, cost.evaluations, cost.seconds,
+        False, _ended_advice(problem, ended), proposal.history, reached, ended, found.modes, looked,
+    )  # fmt: skip
+    starts = on_device(found.starts) if len(found.starts) else None
+    return Learned(problem.target, start, kernel, WARMUP[1], outcome, starts)
+
+
+def _unweighed(problem: Problem, found: Found, key: Key[Array, ""]) -> Proposal:
+    """A mixture fitted to the points found, never weighed."""
+    g = whitening(found.points)
+    mean, inverse = (np.asarray(part.unwrap()) for part in (g.mean, g.inverse_factor))
+    white = (found.points - mean) @ inverse.T
+    mixture = fit_mixture(white, max(2 * found.modes, 8), key)
+    kernel = Kernel(problem.target, FunctionBlock(g), mixture.distribution(), problem.law)
+    return Proposal(kernel, 0.0, 0.0, len(mixture.means))
+
+
+def _local_alone(problem: Problem, cost: Cost, ended: str, key: Key[Array, ""]) -> Learned:
+    """A random walk with the scales of X: all that so small a budget allows."""
+    draws = BatchedDistribution(problem.law).draws(key, 256)
+    scale = 2.38 / problem.target.dim**0.5 * np.std(draws, axis=0)
+    kernel = random_walk(problem.target, on_device(scale), problem.law)
+    outcome = Outcome(
+        0.0, 0.0, float("nan"), 0, cost.evaluations, cost.seconds, False,
+        _ended_advice(problem, ended), ended=ended,
+    )  # fmt: skip
+    return Learned(problem.target, problem.law, kernel, WARMUP[1], outcome)
+
+
+def _ended_advice(problem: Problem, ended: str) -> str:
+    if ended == "interrupted":
+        return "learning was interrupted; run it again, or resume from its checkpoint"
+    dim = problem.target.dim
+    least = int(20_000 * max(dim, 2))
+    return (
+        "the budget ended before a proposal could be measured; allow at least "
+        f"Budget(evaluations={least:_}) or 20 seconds for {dim} dimensions"
+    )

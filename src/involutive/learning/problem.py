@@ -1,0 +1,169 @@
+"""The problem that the stages of learning share: frozen, made once, read by all."""
+
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from flowjax.distributions import AbstractDistribution, Normal
+from jaxtyping import Array, Key
+
+from involutive._xla.batched import BLOCK, BatchedDensity
+from involutive._xla.compilation import jit_once, on_device
+from involutive._xla.cost import SEARCH_OPERATIONS, TRAINING_OPERATIONS, affordable, operations
+from involutive.core.errors import InputError, check
+from involutive.core.keys import split
+from involutive.core.types import ArrayLike, Number
+from involutive.learning.budget import Allowance, Budget, Plan
+from involutive.learning.settings import LearnSettings
+from involutive.learning.stages import Cost
+from involutive.targets.target import Target
+
+
+class Keys(NamedTuple):
+    """One key per stage."""
+
+    find: Key[Array, ""]
+    fit: Key[Array, ""]
+    rounds: Key[Array, ""]
+    polish: Key[Array, ""]
+    judge: Key[Array, ""]
+    finish: Key[Array, ""]
+    early: Key[Array, ""]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A density to learn, with the means to do it.
+
+    Attributes:
+        target: the density.
+        law: the initial distribution X.
+        settings: sizes, made smaller where the density is dear or the budget small.
+        plan: the budget, and when it began.
+        keys: randomness per stage.
+        progress: whether to show progress; None on a terminal.
+        devices: where chains and batches run, or None.
+        block: rows of the density per compiled call.
+    """
+
+    target: Target
+    law: AbstractDistribution
+    settings: LearnSettings
+    plan: Plan
+    keys: Keys
+    progress: bool | None
+    devices: list[Any] | None
+    block: int
+
+    def spend(self, share: Number, before: Cost) -> "Spending":
+        """Begin a stage that may spend until a share of the budget is gone."""
+        return Spending(self, self.plan.until(share, before.evaluations), before)
+
+
+class Spending:
+    """What one stage spends: local to the stage, which reports its cost in its result."""
+
+    def __init__(self, problem: Problem, allowance: Allowance, before: Cost):
+        self.problem, self.allowance, self.before = problem, allowance, before
+        self._began, self._elsewhere = time.perf_counter(), 0
+        self._density: BatchedDensity | None = None
+
+    @property
+    def density(self) -> BatchedDensity:
+        """The target's log density on rows, which refuses to exceed the allowance."""
+        if self._density is None:
+            target = self.problem.target
+            self._density = BatchedDensity(
+                target.log_density, target.dim, self.problem.block,
+                self.allowance.evaluations, self.allowance.deadline,
+            )  # fmt: skip
+        return self._density
+
+    def note(self, evaluations: Number) -> None:
+        """Count evaluations that compiled chains and trainings made."""
+        self._elsewhere += int(evaluations)
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations made by this stage so far."""
+        return self._elsewhere + (self._density.evaluations if self._density else 0)
+
+    def allows(self, evaluations: Number = 0.0, seconds: Number = 0.0) -> bool:
+        """Whether the allowance has room for that much more."""
+        return self.allowance.allows(self.evaluations + evaluations, seconds)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the stage began."""
+        return time.perf_counter() - self._began
+
+    @property
+    def cost(self) -> Cost:
+        """What all stages took so far."""
+        return self.before + Cost(self.evaluations, self.seconds)
+
+
+def pose(
+    target: Target,
+    law: AbstractDistribution,
+    settings: LearnSettings,
+    budget: Budget,
+    key: Key[Array, ""],
+    progress: bool | None,
+    devices: list[Any] | None,
+) -> Problem:
+    """Size the work to the budget and to the cost of one evaluation, counted in operations.
+
+    Sizes follow the density's program and not the clock, so that learning is deterministic given
+    its key unless a deadline cuts it short.
+    """
+    work = operations(target.log_density, target.dim)
+    search = budget.scale * affordable(work, SEARCH_OPERATIONS)
+    rounds = budget.scale * affordable(work, TRAINING_OPERATIONS)
+    settings = settings.scaled(search, rounds)
+    block = min(BLOCK, 1 << (settings.climbers.bit_length() - 1))
+    plan = Plan(budget, time.perf_counter())
+    keys = Keys(*split(key, len(Keys._fields)))
+    return Problem(target, law, settings, plan, keys, progress, devices, block)
+
+
+def initial_distribution(
+    initial: AbstractDistribution | ArrayLike | None, target: Target, sd: Number
+) -> AbstractDistribution:
+    """X: as given, a normal around given points, the target's prior, or N(0, sd² I)."""
+    dim = target.dim
+    if initial is None:
+        prior = getattr(target, "initial", None)
+        return prior if prior is not None else _normal(np.zeros(dim), np.full(dim, sd))
+    if isinstance(initial, AbstractDistribution):
+        check(
+            initial.shape == (dim,) and initial.cond_shape is None,
+            f"initial must be a distribution of {dim} coordinates, got shape {initial.shape}",
+        )
+        return initial
+    try:
+        points = np.asarray(initial, dtype=jnp.result_type(float))
+    except (TypeError, ValueError) as error:
+        found = type(initial).__name__
+        raise InputError(
+            f"initial must be a distribution or points (n, {dim}), got {found}"
+        ) from error
+    check(
+        points.ndim == 2 and points.shape[1] == dim and len(points) > 0,
+        f"initial must be a distribution or points of shape (n, {dim}), got shape {points.shape}",
+    )
+    check(np.isfinite(points).all(), "initial must be finite, got NaN or infinite points")
+    spread = np.maximum(2 * points.std(axis=0), 1e-3 * (1 + np.abs(points).max(axis=0)))
+    return _normal(points.mean(axis=0), spread)
+
+
+def _normal(mean: np.ndarray, scale: np.ndarray) -> AbstractDistribution:
+    parts = (on_device(part.astype(jnp.result_type(float))) for part in (mean, scale))
+    return _compiled_normal(*parts)
+
+
+@jit_once
+def _compiled_normal(mean: Array, scale: Array) -> Normal:
+    return Normal(mean, scale)

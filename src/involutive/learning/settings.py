@@ -1,0 +1,152 @@
+"""Every number that steers `learn`, in one object.
+
+Each field states its meaning, its unit and its origin in brackets: the command that measured it, a
+standard result, or "a guess" that nobody has measured.
+"""
+
+from dataclasses import dataclass, fields, replace
+
+from involutive.core.errors import check
+from involutive.core.types import Number
+
+
+@dataclass(frozen=True)
+class LearnSettings:
+    """Sizes and thresholds of learning: the search, the fit, the rounds, the judgement.
+
+    Args:
+        initial_sd: sd of the default initial distribution X = N(0, sd² I). [PEERS.md's start]
+        climbers: points that climb the density. [measured by `involutive experiment recipe`]
+        search_draws: draws of X among which the best places to climb from are picked. [recipe]
+        particles: particles of annealing. [recipe]
+        widths: multiples of X's width that climbs start from. [a guess; wide and narrow modes]
+        growth: factors by which the reached region must have outgrown X before another pass of
+            climbs starts around it; one pass per entry. [a guess]
+        screen_steps: ascent steps after which starting places are compared. [a guess]
+        climb_steps: most ascent steps per climb. [a guess]
+        spread_steps: MCMC moves that spread a climber over its mode. [a guess]
+        temperatures: most temperatures of annealing. [a guess]
+        anneal_ess: share of particles that stay effective from one temperature to the next.
+            [standard: 0.5 to 0.9]
+        anneal_moves: MCMC moves per temperature. [a guess]
+        resample_ess: effective draws of X above which annealing is skipped. [a guess]
+        spike_nats: log mass by which a mode may lie below the total before it counts as a spike of
+            no mass. [a guess]
+        second_search: share of `climbers` and `particles` in the second search, which looks for
+            what the first one missed. [a guess]
+        em_operations: arithmetic operations per iteration of EM that bound the number of mixture
+            components. [measured by `involutive experiment recipe`]
+        components: numbers of mixture components to try, or None to follow the modes found.
+        fit_draws: importance-weighted draws that a mixture is fitted to at once. [recipe]
+        defensive: shares of the importance distribution: q, q stretched, one wide normal over X.
+            [standard: defensive importance sampling, Hesterberg 1995]
+        wide_share: share of proposals from the wide normal over X. [a guess]
+        em_steps: iterations of EM per batch of weighted draws. [a guess]
+        most_batches: most batches of weighted draws in the last fit. [a guess]
+        good_enough: effective draws per draw at which nothing more is added. [a guess]
+        suffices: effective draws per draw of a weighted mixture that ends learning. [recipe]
+        trusts_weights: effective draws per draw above which importance weights may choose
+            components. [a guess]
+        poor: effective draws per draw below which a local move precedes every proposal. [recipe]
+        tails: candidate shares of proposals drawn from components stretched by `tail_stretch`.
+        tail_stretch: factor on the covariances of those components. [a guess]
+        couplings_below: effective draws per draw below which couplings are trained. [recipe]
+        tune_steps: updates of the log-variance objective. [recipe]
+        coupling_steps: updates of the likelihood objective for couplings. [recipe]
+        coupling_layers: affine couplings in the cascade. [a guess]
+        coupling_width: units in a hidden layer of a coupling. [a guess]
+        batch: points per update. [a guess]
+        training_draws: draws that a training works on. [a guess]
+        learning_rate: of Adam when a mixture is tuned; falls to zero along a cosine. [a guess]
+        coupling_rate: of Adam for couplings; a quarter of it when they are tuned. [a guess]
+        round_chains: chains that refresh the training draws. [recipe]
+        round_steps: steps of those chains per round; the second half is kept. [recipe]
+        most_rounds: most rounds. [recipe]
+        round_shorter: factor by which a round's training is shorter than the last one's. [a guess]
+        pilot_chains: chains that measure the learned kernel. [as many as `sample` runs]
+        pilot_draws: draws of each. [a guess]
+        pilot_least: fewest draws of each, whatever the budget. [a guess]
+    """
+
+    initial_sd: Number = 3.0
+    climbers: int = 1024
+    search_draws: int = 16_384
+    particles: int = 2000
+    widths: tuple[Number, ...] = (0.05, 0.3, 1.0, 2.0, 4.0)
+    growth: tuple[Number, ...] = (1.4, 1.1, 1.1, 1.1, 1.1)
+    screen_steps: int = 12
+    climb_steps: int = 200
+    spread_steps: int = 60
+    temperatures: int = 100
+    anneal_ess: Number = 0.7
+    anneal_moves: int = 5
+    resample_ess: Number = 500.0
+    spike_nats: Number = 20.0
+    second_search: Number = 0.125
+    em_operations: Number = 2e8
+    components: tuple[int, ...] | None = None
+    fit_draws: int = 32_768
+    defensive: tuple[float, float, float] = (0.85, 0.12, 0.03)
+    wide_share: Number = 0.003
+    em_steps: int = 6
+    most_batches: int = 12
+    good_enough: Number = 0.97
+    suffices: Number = 0.75
+    trusts_weights: Number = 0.3
+    poor: Number = 0.5
+    tails: tuple[Number, ...] = (0.0, 0.02, 0.06, 0.15)
+    tail_stretch: Number = 3.0
+    couplings_below: Number = 0.6
+    tune_steps: int = 1500
+    coupling_steps: int = 2000
+    coupling_layers: int = 8
+    coupling_width: int = 32
+    batch: int = 512
+    training_draws: int = 20_000
+    learning_rate: Number = 1e-2
+    coupling_rate: Number = 1e-2
+    round_chains: int = 512
+    round_steps: int = 80
+    most_rounds: int = 6
+    round_shorter: Number = 3.0
+    pilot_chains: int = 64
+    pilot_draws: int = 1000
+    pilot_least: int = 200
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            numbers = value if isinstance(value, tuple) else () if value is None else (value,)
+            check(
+                all(number >= 0 for number in numbers),
+                f"{field.name} of LearnSettings must not be negative, got {value}",
+            )
+
+    def scaled(self, search: Number, rounds: Number) -> "LearnSettings":
+        """The same with a smaller search and shorter rounds; factors above one change nothing."""
+        search, rounds = min(search, 1.0), min(rounds, 1.0)
+
+        def smaller(size: Number, factor: Number, least: int) -> int:
+            return max(int(size * factor), min(least, int(size)))
+
+        return replace(
+            self,
+            climbers=smaller(self.climbers, search, 64),
+            search_draws=smaller(self.search_draws, search, 256),
+            particles=smaller(self.particles, search, 256),
+            fit_draws=smaller(self.fit_draws, search, 4096),
+            round_chains=smaller(self.round_chains, rounds, 64),
+            round_steps=smaller(self.round_steps, rounds**0.5, 20),
+            most_rounds=smaller(self.most_rounds, rounds**0.5, 1),
+            tune_steps=smaller(self.tune_steps, rounds, 50),
+            coupling_steps=smaller(self.coupling_steps, rounds, 50),
+        )
+
+    def brief(self, couplings_below: Number) -> "LearnSettings":
+        """Shorter trainings, for a round that another one follows."""
+        return replace(
+            self,
+            tune_steps=max(int(self.tune_steps / self.round_shorter), 1),
+            coupling_steps=max(int(self.coupling_steps / self.round_shorter), 1),
+            couplings_below=couplings_below,
+        )
