@@ -39,7 +39,7 @@ class Density:
         how: "vector", "dict" or "names": how a point is passed.
         shapes: names and shapes of the values that make a point, for "dict" and "names".
         vectorized: whether the function takes all rows at once.
-        load: makes the function on a worker in place of sending it.
+        load: makes the density on a worker, in place of sending its functions.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Density:
         how: str = "vector",
         shapes: dict[str, tuple[int, ...]] | None = None,
         vectorized: bool = False,
-        load: Callable[[], Callable[..., Any]] | None = None,
+        load: Callable[[], "Density"] | None = None,
     ):
         self.function, self.value_and_grad = function, value_and_grad
         self.how, self.shapes, self.vectorized = how, shapes or {}, vectorized
@@ -65,7 +65,7 @@ class Density:
         """The same with its function loaded."""
         if self.function is None and self.load is not None:
             loaded = self.load()
-            self.function, self.value_and_grad = loaded.function, loaded.value_and_grad  # type: ignore
+            self.function, self.value_and_grad = loaded.function, loaded.value_and_grad
         return self
 
     def batch(self, rows: np.ndarray, slopes: bool) -> Batch:

@@ -450,3 +450,49 @@ def test_a_learned_kernel_survives_saving(getkey):
     )
     draws = inv.sample(found, key=0, num_chains=2, num_samples=10)
     assert draws.provenance["num_warmup"] == 5
+
+
+# ── pools of workers ────────────────────────────────────────────────────────────────────────────
+
+LIKELIHOOD = """
+import os
+import threading
+import numpy as np
+import involutive as inv
+
+LOCK = threading.Lock()  # cannot be sent: every worker runs this file
+
+def log_prob(theta):
+    with LOCK, open("pids", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    return -0.5 * float(theta @ theta)
+
+target = inv.Target(log_prob, dim=2, backend="numpy")
+"""
+
+
+@pytest.mark.deep  # every worker imports this library, because the file does
+def test_workers_call_a_numpy_density(tmp_path):
+    """The same draws as without, and none of the calls of the run in this process."""
+    import os
+
+    from involutive.cli.sampling import Plan, draw
+
+    (tmp_path / "likelihood.py").write_text(LIKELIHOOD)
+    source = f"{tmp_path / 'likelihood.py'}:target"
+    inv.save("p.inv", inv.random_walk(read_target(source), 0.7))
+    speech = Speech(quiet=True, json=False)
+    positions = []
+    for workers in (None, 2):
+        Path("pids").unlink(missing_ok=True)
+        plan = Plan(0, 4, 10, None, 1, None, None, False, workers)
+        draw(source, Path("p.inv"), Path("draws.nc"), plan, speech)
+        positions.append(inv.interop.arviz.read_draws("draws.nc").positions)
+    assert np.array_equal(*positions)
+    pids = Path("pids").read_text().split()
+    assert sum(pid != str(os.getpid()) for pid in pids) >= 4 * 10
+
+
+def test_workers_are_for_numpy_densities(capsys):
+    assert cli.run(["learn", "posterior.py:target", "--workers", "2"]) == 2
+    assert "are for NumPy densities" in capsys.readouterr().err

@@ -26,6 +26,7 @@ from involutive.cli.options import (
     Chains,
     Checkpoint,
     Coordinator,
+    Dask,
     Distributed,
     Effective,
     Folder,
@@ -43,6 +44,7 @@ from involutive.cli.options import (
     Thin,
     Warmup,
     Wide,
+    Workers,
     names,
 )
 from involutive.cli.speech import Speech, summary_record
@@ -111,6 +113,8 @@ def learn(
         Path | None, typer.Option(help="Save what is learned in this file as it goes.")
     ] = None,
     resume: Resume = False,
+    workers: Workers = None,
+    dask: Dask = None,
     x64: Wide = False,
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -129,6 +133,8 @@ def learn(
 
     - `involutive learn model.py:model --seconds 30`
 
+    - `involutive learn likelihood.py:target --workers 4`
+
     - `involutive learn model.py:model --resume`  (goes on where Ctrl-C stopped the same command)
     """
     check_source(source)
@@ -141,7 +147,7 @@ def learn(
 
     interrupted = learn_and_save(source, out, Speech(quiet, json), {
         "key": seed, "budget": seconds, "checkpoint": checkpoint, "resume": resume,
-    })  # fmt: skip
+    }, workers, dask)  # fmt: skip
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
@@ -160,6 +166,8 @@ def sample(
     ess: Effective = None,
     checkpoint: Checkpoint = None,
     resume: Resume = False,
+    workers: Workers = None,
+    dask: Dask = None,
     x64: Wide = False,
     seed: Seed = 1,
     quiet: Quiet = False,
@@ -188,7 +196,7 @@ def sample(
 
     if checkpoint is None and (resume or distributed):
         checkpoint = out.with_name(out.name + ".checkpoint")
-    plan = Plan(seed, chains, samples, warmup, thin, ess, checkpoint, resume)
+    plan = Plan(seed, chains, samples, warmup, thin, ess, checkpoint, resume, workers, dask)
     speech = Speech(quiet, json)
     found = draw(source, proposal, out, plan, speech)
     if found and found["interrupted"]:

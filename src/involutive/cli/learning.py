@@ -7,11 +7,19 @@ from involutive.cli import machine
 from involutive.cli.interrupts import patience
 from involutive.cli.source import read_target
 from involutive.cli.speech import Speech
+from involutive.cli.workers import on_workers
 from involutive.learning import learn as recipe
 from involutive.storage.save_load import save
 
 
-def learn_and_save(source: str, out: Path, speech: Speech, plan: dict[str, Any]) -> bool:
+def learn_and_save(
+    source: str,
+    out: Path,
+    speech: Speech,
+    plan: dict[str, Any],
+    workers: int | None = None,
+    dask: str | None = None,
+) -> bool:
     """Learn a proposal and write it.
 
     Args:
@@ -19,13 +27,15 @@ def learn_and_save(source: str, out: Path, speech: Speech, plan: dict[str, Any])
         out: the proposal to write.
         speech: how to speak.
         plan: what to pass on to `learn`.
+        workers: processes that call a NumPy density.
+        dask: the address of a Dask scheduler whose workers do.
 
     Returns:
         Whether it was interrupted; the best proposal so far is written then.
     """
     target, interrupted = read_target(source), False
     if machine.first_process():
-        with patience.raising():
+        with patience.raising(), on_workers(target, source, workers, dask):
             kernel = recipe.learn(target, progress=speech.progress, **plan)
         save(out, kernel)
         outcome = kernel.outcome

@@ -40,6 +40,13 @@ Resume = Annotated[
     bool,
     typer.Option("--resume", help="Continue the run in --checkpoint (by default OUT.checkpoint)."),
 ]
+Workers = Annotated[
+    int | None, typer.Option(help="Processes that call a NumPy density; by default this one does.")
+]
+Dask = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="A Dask scheduler whose workers call a NumPy density."),
+]
 Distributed = Annotated[
     bool, typer.Option("--distributed", help="One of several processes; SLURM and MPI are known.")
 ]

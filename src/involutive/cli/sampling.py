@@ -11,6 +11,7 @@ from involutive.cli import machine
 from involutive.cli.interrupts import patience
 from involutive.cli.source import read_target
 from involutive.cli.speech import Speech, summary_record
+from involutive.cli.workers import on_workers
 from involutive.core.errors import check
 from involutive.interop.arviz import to_netcdf
 from involutive.report.moves import with_kernel
@@ -33,6 +34,8 @@ class Plan:
     ess: float | None
     checkpoint: Path | None
     resume: bool
+    workers: int | None = None
+    dask: str | None = None
 
 
 def draw(source: str, proposal: Path, out: Path, plan: Plan, speech: Speech) -> dict[str, Any]:
@@ -40,7 +43,8 @@ def draw(source: str, proposal: Path, out: Path, plan: Plan, speech: Speech) -> 
     kernel = load(proposal, read_target(source))
     processes = jax.process_count()
     until = None if plan.ess is None else Until(ess=plan.ess, max_samples=plan.samples)
-    with patience.busy():  # Ctrl-C ends the run, and what was drawn is written and judged
+    pool = on_workers(kernel.target, source, plan.workers, plan.dask)
+    with pool, patience.busy():  # Ctrl-C ends the run, and what was drawn is written and judged
         draws = sample(
             kernel,
             key=plan.seed,

@@ -63,6 +63,14 @@ class BlackBox:
         self.seconds: float | None = None
         self._lock = threading.Lock()
 
+    def use(self, executor: Any, load: Callable[[], Density] | None = None) -> None:
+        """Spread calls over a pool from now on; `load` makes the density on each worker."""
+        known = self.density
+        density = Density(
+            known.function, known.value_and_grad, known.how, known.shapes, known.vectorized, load
+        )
+        self.pool = Pool(executor, density)
+
     @property
     def has_gradient(self) -> bool:
         """Whether the user gave `value_and_grad`."""
