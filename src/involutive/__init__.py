@@ -13,16 +13,16 @@ from involutive._version import __version__ as __version__
 if TYPE_CHECKING:
     from involutive._public import *  # noqa: F403
     from involutive._public import __all__ as __all__
+else:  # a type checker would take every name for one of the package's
 
-
-def __getattr__(name: str) -> Any:
-    if name == "__all__" or not name.startswith("_"):
-        public = import_module("involutive._public")
-        # without names of its own it is being imported, and asks for a part of this package
-        if name == "__all__" or name in getattr(public, "__all__", ()):
-            value = globals()[name] = getattr(public, name)
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name == "__all__" or not name.startswith("_"):
+            public = import_module("involutive._public")
+            # without names of its own it is being imported, and asks for a part of this package
+            if name == "__all__" or name in getattr(public, "__all__", ()):
+                value = globals()[name] = getattr(public, name)
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
