@@ -22,6 +22,7 @@ from scipy.special import digamma, gammaln, logsumexp
 from involutive.auxiliary.mixtures import GaussianMixture
 from involutive.auxiliary.student import StudentTMixture
 from involutive.core.errors import check, check_count
+from involutive.core.types import ArrayLike
 
 LEAST_DEGREES, MOST_DEGREES = 0.5, 200.0  # searched between; from the upper on a Gaussian. A guess
 SWEEPS = 200  # EM steps at most
@@ -57,13 +58,13 @@ class Fitted:
 
 
 def em_student_t(
-    draws: Any,
+    draws: ArrayLike,
     components: int,
     *,
-    weights: Any = None,
+    weights: ArrayLike | None = None,
     degrees: float | None = None,
     product: bool = False,
-    means: Any = None,
+    means: ArrayLike | None = None,
     seed: int = 0,
 ) -> Fitted:
     """Fit a mixture of Student-t distributions to weighted draws.
@@ -108,7 +109,12 @@ def em_student_t(
 
 
 def fit_mixture(
-    draws: Any, weights: Any = None, *, heavy: bool = False, most: int = 8, seed: int = 0
+    draws: ArrayLike,
+    weights: ArrayLike | None = None,
+    *,
+    heavy: bool = False,
+    most: int = 8,
+    seed: int = 0,
 ) -> AbstractDistribution:
     """Fit a mixture whose number of components minimises BIC: Gaussian, or the best of both tails.
 

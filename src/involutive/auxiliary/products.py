@@ -20,6 +20,7 @@ from involutive._xla.compilation import jit_once
 from involutive.auxiliary.em import fit_mixture
 from involutive.auxiliary.mixtures import GaussianMixture, Joined
 from involutive.core.errors import check
+from involutive.core.types import ArrayLike
 from involutive.targets.target import Target
 
 LEAST_INTERACTION = 0.05  # of the Hessian's diagonal, from which coordinates share a block. A guess
@@ -135,7 +136,7 @@ def _hessians(target: Target, points: Array) -> Array:
     return jax.lax.map(jax.hessian(density), points)
 
 
-def interactions(target: Target, points: Any) -> np.ndarray:
+def interactions(target: Target, points: ArrayLike) -> np.ndarray:
     """How strongly coordinates interact: `(dim, dim)`, rms ∂²log p/∂x_i∂x_j over its diagonal's.
 
     Args:
@@ -194,10 +195,10 @@ def blocks_of(strengths: np.ndarray, least: float = LEAST_INTERACTION) -> list[l
 
 
 def fit_product(
-    draws: Any,
+    draws: ArrayLike,
     blocks: Sequence[Sequence[int]],
     *,
-    weights: Any = None,
+    weights: ArrayLike | None = None,
     fit: Fit | None = None,
     wide: float = WIDE,
 ) -> ProductMixture:

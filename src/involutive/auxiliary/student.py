@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from involutive.auxiliary.mixtures import GaussianMixture
 from involutive.core.errors import check
+from involutive.core.types import ArrayLike
 
 
 class StudentTMixture(AbstractDistribution):
@@ -46,7 +47,13 @@ class StudentTMixture(AbstractDistribution):
     cond_shape: None = eqx.field(static=True)
 
     def __init__(
-        self, weights: Any, means: Any, shapes: Any, degrees: Any, *, product: bool = False
+        self,
+        weights: ArrayLike,
+        means: ArrayLike,
+        shapes: ArrayLike,
+        degrees: ArrayLike,
+        *,
+        product: bool = False,
     ):
         self.normal = GaussianMixture(weights, means, shapes)
         count = self.normal.means.shape[0]
