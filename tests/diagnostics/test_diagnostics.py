@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import involutive as inv
-from involutive.core.statistics import nested_rhat
+from involutive.core.statistics import ess, nested_rhat
+from involutive.diagnostics import metrics
 from involutive.diagnostics.findings import lag_distances
 from involutive.diagnostics.metrics import ess_per_draw, mode_weights, summarise
 
@@ -267,3 +268,20 @@ def test_learned_and_stuck_samplers_side_by_side():
     stuck = inv.sample(inv.hmc(target, 0.1, 5), key=0, num_chains=16, num_samples=200)
     assert {"chains disagree", "low ESS"} <= {f.kind for f in stuck.summary().findings}
     assert stuck.summary().ess_per_draw < 0.02
+
+
+def test_very_many_draws_are_diagnosed_thinned(monkeypatch):
+    """The work is bounded, and the summary says so; what a draw is worth stays what it was."""
+    kernel = inv.hmc(inv.targets.gaussian(2), 0.9, 2)
+    draws = inv.sample(kernel, key=0, num_chains=16, num_samples=2000)
+    whole = draws.summary()
+    assert whole.metrics.every == 1 and "diagnosed" not in str(whole)
+    seen = []
+    monkeypatch.setattr(metrics, "MOST", 4000)
+    monkeypatch.setattr(metrics, "ess", lambda x, *a: (seen.append(x.shape), ess(x, *a))[1])
+    thinned = draws.summary()
+    assert max(shape[0] * shape[1] for shape in seen) <= 4000
+    assert "16 chains of 2000 draws, every 8-th diagnosed (ESS is at least this)" in str(thinned)
+    assert thinned.ess_per_draw == pytest.approx(whole.ess_per_draw, rel=0.3)
+    assert thinned.table["mean"]["x[0]"] == pytest.approx(whole.table["mean"]["x[0]"], abs=0.1)
+    assert thinned.table["ess_bulk"]["x[0]"] <= whole.table["ess_bulk"]["x[0]"]

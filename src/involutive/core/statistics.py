@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from jax.scipy.special import ndtri
+from scipy.special import ndtri
 
 from involutive.core.errors import check
 

@@ -40,6 +40,7 @@ class Metrics:
         ess_per_draw: the least bulk ESS per draw over coordinates, |x|² and modes.
         slowest: the quantity it belongs to.
         share, exact: visited and exact weights of the modes, where known.
+        every: k, where every k-th draw was diagnosed because there are very many.
     """
 
     draws: Draws
@@ -50,6 +51,7 @@ class Metrics:
     slowest: str
     share: np.ndarray | None = None
     exact: np.ndarray | None = None
+    every: int = 1
 
     @property
     def acceptance(self) -> float:

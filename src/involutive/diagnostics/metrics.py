@@ -20,6 +20,9 @@ from involutive.sampling.quantities import Quantities, quantities
 MANY_CHAINS = 16  # from here on nested R-hat has groups of chains to compare
 SHORT = 200  # draws a chain below which classic R-hat measures length rather than agreement
 INTERVAL = (0.05, 0.95)
+# draws of all chains that are diagnosed at most: beyond, every k-th. 2.4 µs per draw and quantity,
+# measured by tests/diagnostics/test_diagnostics.py::test_very_many_draws_are_diagnosed_thinned
+MOST = 200_000
 
 
 class EssPerDraw(NamedTuple):
@@ -64,11 +67,20 @@ def mode_weights(draws: Draws) -> ModeWeights:
 
 
 def summarise(draws: Draws, superchains: Any = None) -> Summary:
-    """Judge a run: a table of figures, what is wrong in plain words, and a verdict."""
-    found = _quantities(draws)
+    """Judge a run: a table of figures, what is wrong in plain words, and a verdict.
+
+    Of very many draws every k-th is diagnosed, and the summary says so. ESS is that of the draws
+    diagnosed, so that the run has at least as many effective draws.
+    """
+    every = max(1, -(-draws.log_density.size // MOST))
+    found = _quantities(draws, slice(None, None, every))
     rows = found.scalars() | found.shape()
     figures = _figures(rows, draws, superchains, found.angles())
-    per_draw = _ess_per_draw(found, figures["ess_bulk"])
+    if every == 1:
+        per_draw = _ess_per_draw(found, figures["ess_bulk"])
+    else:  # what neighbouring draws are worth shows in draws that are neighbours
+        last = slice(-max(MOST // draws.num_chains, 1), None)
+        per_draw = _ess_per_draw(_quantities(draws, last))
     weights = None
     if found.mode is not None and found.weights is not None:
         weights = _mode_weights(found.mode, found.weights)
@@ -82,13 +94,16 @@ def summarise(draws: Draws, superchains: Any = None) -> Summary:
         slowest=per_draw.quantity,
         share=None if weights is None else weights.share,
         exact=None if weights is None else weights.exact,
+        every=every,
     )
     return Summary(metrics=metrics, findings=judge(metrics))
 
 
-def _quantities(draws: Draws) -> Quantities:
+def _quantities(draws: Draws, part: slice = slice(None)) -> Quantities:
     check(isinstance(draws, Draws), f"draws must come from inv.sample, got {type(draws).__name__}")
-    return draws.derived or quantities(draws.target, draws.positions)
+    if draws.derived is not None:
+        return draws.derived.part(part)
+    return quantities(draws.target, draws.positions[:, part])
 
 
 def _ess_per_draw(found: Quantities, known: dict[str, float] | None = None) -> EssPerDraw:

@@ -93,8 +93,10 @@ class Summary:
         )
 
     def _title(self) -> str:
-        draws = self.metrics.draws
-        return f"{draws.target.name}: {draws.num_chains} chains of {draws.num_samples} draws"
+        draws, every = self.metrics.draws, self.metrics.every
+        size = f"{draws.num_chains} chains of {draws.num_samples} draws"
+        thinned = f", every {every}-th diagnosed (ESS is at least this)" if every > 1 else ""
+        return f"{draws.target.name}: {size}{thinned}"
 
     def _modes(self) -> list[str]:
         lines = [] if self.modes is None else [self.modes]

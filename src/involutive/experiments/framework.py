@@ -40,7 +40,6 @@ Data = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 
 DOTS = 160  # dots per inch
-DOTS = 160  # dots per inch
 
 
 @dataclass(frozen=True)

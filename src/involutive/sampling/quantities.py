@@ -6,7 +6,7 @@ a run is the worst over all of them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -40,6 +40,15 @@ class Quantities:
     coords: Mapping[str, Any] = field(default_factory=dict)
     periods: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     declared: bool = False
+
+    def part(self, draws: slice) -> "Quantities":
+        """The same of some of the draws of every chain."""
+        return replace(
+            self,
+            variables={name: values[:, draws] for name, values in self.variables.items()},
+            positions=self.positions[:, draws],
+            mode=None if self.mode is None else self.mode[:, draws],
+        )
 
     def scalars(self) -> dict[str, np.ndarray]:
         """Every element of every variable, `(chains, draws)`, by a name such as `theta[2]`."""
