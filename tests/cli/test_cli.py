@@ -437,6 +437,21 @@ def test_the_cache_is_the_users(monkeypatch, tmp_path):
     assert machine.cache_folder() == tmp_path / "involutive"
 
 
+def test_a_kernel_on_other_data_does_not_boast_of_its_old_figures(tmp_path):
+    """Its acceptance and ESS are of the density it was learned for, until it is measured again."""
+    inv.save("k.inv", learned(inv.targets.gaussian(2)))
+    other = inv.Target(lambda x: -2.0 * jnp.sum((x - 1) ** 2), dim=2, name="other data")
+    with pytest.warns(UserWarning, match="was saved for another density"):
+        kernel = inv.load("k.inv", other)
+    stale = "these metrics are of the density it was learned for (gaussian(2)), not of this one"
+    assert not kernel.outcome.converged and stale in repr(kernel) and stale in kernel._repr_html_()
+    draws = inv.sample(kernel, key=0, num_chains=4, num_samples=40)
+    page = draws.report("r.html", kernel=kernel).read_text()
+    assert "not of this one" in page
+    same = inv.load("k.inv", inv.targets.gaussian(2))
+    assert same.outcome.converged and "not of this one" not in repr(same)
+
+
 def test_a_learned_kernel_survives_saving(getkey):
     kernel = learned(inv.targets.gaussian(2))
     inv.save("k.inv", kernel)

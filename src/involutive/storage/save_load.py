@@ -4,6 +4,7 @@ A file holds the description of the kernel's modules, their arrays and a fingerp
 it was made for: its log density at fixed points. It never holds the target itself, nor code.
 """
 
+import dataclasses
 import warnings
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -117,8 +118,8 @@ def load(
     if kind is not None:
         found = type(kernel).__name__
         check(isinstance(kernel, kind), f"{file} must hold a {kind.__name__}, got a {found}")
-    _warn_target(file, header, target)
-    return kernel
+    found = difference(header.get("fingerprint"), fingerprint(target))
+    return kernel if found is None else _on_another(kernel, file, header, found)
 
 
 def check_kind(path: Any, header: dict[str, Any], kind: str) -> None:
@@ -151,11 +152,23 @@ def _trace(kernel: AbstractKernel) -> None:
     jax.eval_shape(lambda x: kernel.step(jr.key(0), kernel.init(x)), position)
 
 
-def _warn_target(path: Any, header: dict[str, Any], target: Target) -> None:
-    found = difference(header.get("fingerprint"), fingerprint(target))
-    if found is not None:
-        warnings.warn(
-            f"{path} was saved for another density ({header.get('target')}) than {target.name}: "
-            f"{found}; draws stay exact, but the proposal may fit badly",
-            stacklevel=3,
-        )
+def _on_another(
+    kernel: AbstractKernel, path: Any, header: dict[str, Any], found: str
+) -> AbstractKernel:
+    """Warn that the density is another one, and mark what was measured on the one before."""
+    then, now = header.get("target"), kernel.target.name
+    warnings.warn(
+        f"{path} was saved for another density ({then}) than {now}: "
+        f"{found}; draws stay exact, but the proposal may fit badly",
+        stacklevel=3,
+    )
+    outcome: Any = getattr(kernel, "outcome", None)
+    if not dataclasses.is_dataclass(outcome) or isinstance(outcome, type):
+        return kernel
+    advice = (
+        f"these metrics are of the density it was learned for ({then}), not of this one; "
+        "inv.sample(...).summary() measures it anew"
+    )
+    stale = dataclasses.replace(outcome, converged=False, advice=advice)
+    whole: Any = kernel
+    return dataclasses.replace(whole, outcome=stale)
