@@ -51,7 +51,7 @@ def modes(sides):
 def test_a_healthy_run_is_trusted():
     summary = made(independent()).summary()
     assert summary.findings == [] and summary.trustworthy
-    assert summary.verdict.startswith("Trustworthy as far as the chains can tell: at least")
+    assert summary.verdict.startswith("No sign of trouble in the chains: at least")
     assert list(summary.table.index) == ["x[0]", "x[1]", "|x|²"]
     columns = ["mean", "sd", "5%", "95%", "ess_bulk", "ess_tail", "r_hat", "mcse"]
     assert list(summary.table.columns) == columns

@@ -185,7 +185,7 @@ def test_notebooks_show_kernels_and_draws():
     kernel = learned(inv.targets.gaussian(2))
     text = kernel._repr_html_()
     assert "Leapfrog (90%)" in text and "12,345" in text
-    assert "Trustworthy" in independent(kernel.target)._repr_html_()
+    assert "No sign of trouble" in independent(kernel.target)._repr_html_()
 
 
 # ── In a browser ────────────────────────────────────────────────────────────────────────────────

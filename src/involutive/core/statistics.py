@@ -100,6 +100,25 @@ def autocorrelation(values: np.ndarray, lags: int) -> np.ndarray:
     return np.array(list(shifted)) / spread
 
 
+def rhat_between(values: np.ndarray, elsewhere: np.ndarray) -> float:
+    """The largest nested R-hat between two groups of chains, over quantities.
+
+    Args:
+        values: `(chains, draws, quantities)`.
+        elsewhere: `(chains,)`, which chains started elsewhere than the others.
+
+    Returns:
+        How much the two groups disagree, 1 if not at all; NaN with fewer than two chains in one.
+    """
+    count = int(min(elsewhere.sum(), (~elsewhere).sum()))
+    if count < 2:
+        return float("nan")
+    rows = np.concatenate([np.flatnonzero(elsewhere)[:count], np.flatnonzero(~elsewhere)[:count]])
+    groups = np.repeat([0, 1], count)
+    found = [nested_rhat(values[rows, :, i], groups) for i in range(values.shape[2])]
+    return float(np.nanmax(found)) if np.isfinite(found).any() else float("nan")
+
+
 def nested_rhat(values: np.ndarray, superchains: Any = None) -> float:
     """Nested R-hat (Margossian et al. 2024) of `(chains, draws)`, for many short chains.
 

@@ -4,6 +4,7 @@ Every check looks at the metrics and returns a finding or None. A serious findin
 draws should not be used as they are; the others are worth knowing.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,9 +69,12 @@ class Metrics:
         return name, varied[name]
 
 
-def judge(metrics: Metrics) -> list[Finding]:
-    """Run every check; serious findings come first."""
-    found = [finding for check in CHECKS if (finding := check(metrics)) is not None]
+def judge(
+    metrics: Metrics, more: Sequence[Callable[[Metrics], Finding | None]] = ()
+) -> list[Finding]:
+    """Run every check, and `more`; serious findings come first."""
+    checks = (*CHECKS, *more)
+    found = [finding for check in checks if (finding := check(metrics)) is not None]
     return sorted(found, key=lambda finding: not finding.serious)
 
 

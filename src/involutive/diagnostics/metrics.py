@@ -13,6 +13,7 @@ from involutive.core.errors import InputError, check
 from involutive.core.statistics import ess, mcse, nested_rhat, rhat
 from involutive.diagnostics.circular import circular_figures
 from involutive.diagnostics.findings import Metrics, judge
+from involutive.diagnostics.search import search_missed, starts_disagree
 from involutive.diagnostics.summary import Summary
 from involutive.sampling.draws import Draws
 from involutive.sampling.quantities import Quantities, quantities
@@ -96,7 +97,7 @@ def summarise(draws: Draws, superchains: Any = None) -> Summary:
         exact=None if weights is None else weights.exact,
         every=every,
     )
-    return Summary(metrics=metrics, findings=judge(metrics))
+    return Summary(metrics=metrics, findings=judge(metrics, (starts_disagree, search_missed)))
 
 
 def _quantities(draws: Draws, part: slice = slice(None)) -> Quantities:

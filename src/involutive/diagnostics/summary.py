@@ -10,6 +10,7 @@ import numpy as np
 from involutive.core.text import decimal
 from involutive.diagnostics.findings import Finding, Metrics
 from involutive.diagnostics.modes import line_of
+from involutive.diagnostics.search import behind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,10 +55,17 @@ class Summary:
             return f"Not trustworthy yet: {', '.join(kinds)}."
         _, rhat = self.metrics.worst(self.metrics.rhat, largest=True)
         name, size = self.metrics.worst("ess_bulk", largest=False)
-        return (
-            f"Trustworthy as far as the chains can tell: at least {size:,.0f} effective draws "
-            f"({name}) and R-hat at most {rhat:.3f} for every quantity."
+        numbers = (
+            f"at least {size:,.0f} effective draws ({name}) and R-hat at most {rhat:.3f} for every "
+            "quantity"
         )
+        reasons = behind(self.metrics)
+        if reasons is None:
+            return (
+                f"No sign of trouble in the chains: {numbers}. Nothing looked for modes that no "
+                "chain has visited."
+            )
+        return f"Trustworthy: {numbers}; {reasons}."
 
     @property
     def movement(self) -> str:

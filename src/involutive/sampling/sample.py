@@ -4,7 +4,8 @@ import hashlib
 import signal
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,6 +18,7 @@ from jax.sharding import Mesh
 from involutive._version import __version__
 from involutive.core.errors import check, check_count
 from involutive.core.keys import KeyLike, as_key
+from involutive.core.text import as_json
 from involutive.core.types import ArrayLike
 from involutive.kernel.kernel import AbstractKernel
 from involutive.sampling.checkpoint import Checkpoint, same_run, saved_block
@@ -143,6 +145,8 @@ def sample(
         "sampling_seconds": time.perf_counter() - run.began,
         "interrupted": interrupted,
         "until": watch.record() if watch else None,
+        "elsewhere": initial is None and kernel.starts is not None,
+        "looked": _looked(kernel),
     }
     return recorder.draws(kernel.target, provenance)
 
@@ -246,6 +250,12 @@ class Pace:
         elif seconds > LONG:
             self.count = max(self.count // 2, 1)
         return count
+
+
+def _looked(kernel: AbstractKernel) -> dict[str, Any] | None:
+    """How learning looked for what it may have missed, for the verdict; None if nothing did."""
+    looked = getattr(getattr(kernel, "outcome", None), "looked", None)
+    return None if looked is None else as_json(asdict(looked))
 
 
 def parameter_hash(kernel: AbstractKernel) -> str:

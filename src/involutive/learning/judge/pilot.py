@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from involutive.core.statistics import ess, nested_rhat, rhat
+from involutive.core.statistics import ess, rhat, rhat_between
 from involutive.core.types import Number
 from involutive.kernel.kernel import AbstractKernel
 from involutive.learning.problem import Spending
@@ -105,18 +105,5 @@ def measured(trace: Any, warmup: int, elsewhere: np.ndarray) -> Pilot:
         ess_per_draw=min(effective / total, 1.0),
         effective=effective,
         r_hat=float(np.nanmax(ratios)) if np.isfinite(ratios).any() else float("inf"),
-        groups=_between(values, elsewhere),
+        groups=rhat_between(values, elsewhere),
     )
-
-
-def _between(values: np.ndarray, elsewhere: np.ndarray) -> float:
-    """The largest nested R-hat between chains that start elsewhere and as many others."""
-    count = int(min(elsewhere.sum(), (~elsewhere).sum()))
-    if count < 2:
-        return float("nan")
-    first, second = np.flatnonzero(elsewhere)[:count], np.flatnonzero(~elsewhere)[:count]
-    groups = np.full(len(values), -1)
-    groups[first], groups[second] = 0, 1
-    rows = np.concatenate([first, second])
-    found = [nested_rhat(values[rows, :, i], groups[rows]) for i in range(values.shape[2])]
-    return float(np.nanmax(found)) if np.isfinite(found).any() else float("nan")

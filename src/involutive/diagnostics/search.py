@@ -1,0 +1,77 @@
+"""What stands behind a verdict: how it was looked for what chains may have missed.
+
+Chains that all start from the learned proposal agree with each other also where the proposal has
+missed a mode. So some chains start elsewhere, a second search looks for more, and the integral of
+the density is estimated twice: by annealing from X, and by the weights of the proposal.
+"""
+
+import numpy as np
+
+from involutive.core.statistics import rhat_between
+from involutive.diagnostics.findings import Finding, Metrics
+from involutive.sampling.runner import started_elsewhere
+
+LARGEST = 1.02  # nested R-hat between groups of starts; as for nested R-hat of short chains
+NATS = 2.0  # by which annealing may see more mass than the proposal's weights; a guess
+
+
+def starts_disagree(metrics: Metrics) -> Finding | None:
+    """Chains that started elsewhere than the proposal, against those that started from it."""
+    draws = metrics.draws
+    if not draws.provenance.get("elsewhere"):
+        return None
+    first, last = draws.provenance["chains"]
+    elsewhere = started_elsewhere(np.arange(first, last))
+    squares = np.sum(draws.positions**2, axis=2, keepdims=True)
+    values = np.concatenate([draws.positions, squares], axis=2).astype(np.float64)
+    apart = rhat_between(values, elsewhere)
+    if not apart > LARGEST:
+        return None
+    problem = (
+        f"Chains that start away from the proposal disagree with those that start from it: nested "
+        f"R-hat is {apart:.3g} between the groups (at most {LARGEST})."
+    )
+    remedy = (
+        "learn with initial= that covers every mode, or a larger budget=: the proposal has missed "
+        "something, or chains take longer to forget their start."
+    )
+    return Finding("starts disagree", problem, remedy)
+
+
+def search_missed(metrics: Metrics) -> Finding | None:
+    """What the search saw and the proposal does not cover."""
+    looked = metrics.draws.provenance.get("looked")
+    if not looked:
+        return None
+    seen, weighed = looked.get("log_z_search"), looked.get("log_z_weights")
+    if looked.get("new"):
+        problem = (
+            f"The last search while learning reached {looked['new']} places that the proposal does "
+            "not cover."
+        )
+    elif seen is not None and weighed is not None and seen > weighed + NATS:
+        problem = (
+            f"Annealing saw {seen - weighed:.1f} nats more mass than the weights of the proposal: "
+            "a mode or a tail is missing."
+        )
+    else:
+        return None
+    return Finding("search found more", problem, "learn with a larger budget=, or initial=.")
+
+
+def behind(metrics: Metrics) -> str | None:
+    """In words, what was done to find what chains may have missed; None if nothing was."""
+    looked = metrics.draws.provenance.get("looked")
+    if not looked or not looked.get("second"):
+        return None
+    widths = looked.get("widths") or [1.0]
+    chains = metrics.draws.num_chains // 4
+    apart = (
+        f"{chains} chains that started away from the proposal agree with the others, "
+        if metrics.draws.provenance.get("elsewhere") and chains > 1
+        else ""
+    )
+    return (
+        f"{apart}climbs started at {min(widths):g} to {max(widths):g} times the width of X, and a "
+        f"second search that reached {looked['second']} places found nothing new"
+    )
