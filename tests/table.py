@@ -23,6 +23,7 @@ TARGETS = {
     18: "keys used twice, chains alike: 0",
     19: "proposal hash before and after: equal; moves > 0",
     20: "50 fresh seeds: 0 flakes",
+    21: "Ctrl-C in learn, empty cache: exit 130 within 2 s",
 }
 
 

@@ -388,7 +388,8 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("times", [(0.3, 2.5), pytest.param(TIMES, marks=pytest.mark.deep)])
-def test_ctrl_c_ends_learning_within_two_seconds(times, tmp_path):
+@pytest.mark.row(21)
+def test_ctrl_c_ends_learning_within_two_seconds(times, tmp_path, record):
     """On a terminal, with an empty cache, imports included; the table is of the deep suite."""
     Path("hard.py").write_text("import involutive as inv\ntarget = inv.targets.funnel(10)\n")
     learn = ["learn", "hard.py:target", "--checkpoint", "kept"]
@@ -397,6 +398,8 @@ def test_ctrl_c_ends_learning_within_two_seconds(times, tmp_path):
         print(f"{ending.after:6.1f} s: exit {ending.code} after {ending.seconds:.2f} s")
         assert ending.code == 130 and ending.seconds < 2.0, ending
         assert "involutive: interrupted" in ending.last, ending
+        record(21, most_seconds=ending.seconds)
+    record(21, interrupts=len(times))
 
 
 def test_a_bug_of_ours_is_not_hidden(monkeypatch):
