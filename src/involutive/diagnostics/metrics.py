@@ -21,9 +21,7 @@ from involutive.sampling.quantities import Quantities, quantities
 MANY_CHAINS = 16  # from here on nested R-hat has groups of chains to compare
 SHORT = 200  # draws a chain below which classic R-hat measures length rather than agreement
 INTERVAL = (0.05, 0.95)
-# draws of all chains that are diagnosed at most: beyond, every k-th. 2.4 µs per draw and quantity,
-# measured by tests/diagnostics/test_diagnostics.py::test_very_many_draws_are_diagnosed_thinned
-MOST = 200_000
+MOST = 200_000  # draws of all chains that are diagnosed; beyond, every k-th. A guess
 
 
 class EssPerDraw(NamedTuple):
