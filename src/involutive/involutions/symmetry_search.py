@@ -39,12 +39,11 @@ def symmetries(target: Target, *, key: KeyLike = 0, points: ArrayLike | None = N
 
     Example:
         >>> import jax.numpy as jnp, involutive as inv
-        >>> target = inv.Target(lambda x: -jnp.sum((x[:2] - x[2:]) ** 2) - jnp.sum(x**4), 4)
+        >>> curve = lambda a, b: -((a - b**2) ** 2) - a**2 - b**2
+        >>> target = inv.Target(lambda x: curve(x[0], x[1]) + curve(x[2], x[3]) + x[0] * x[2], 4)
         >>> print(inv.symmetries(target, key=0))
-        2 interchangeable coordinates: 0, 2
-        2 interchangeable coordinates: 1, 3
-        sign flip of coordinates 0, 2 together
-        sign flip of coordinates 1, 3 together
+        2 interchangeable groups of coordinates: (0, 1), (2, 3)
+        sign flip of coordinates 1, 3, each alone
     """
     tried = _Trial(target, generator(as_key(key)), points)
     if not tried.usable:
