@@ -159,3 +159,11 @@ def test_hierarchical_logistic():
     ours, nuts = rows["involutive"], rows["nuts"]
     np.testing.assert_allclose(ours["mean"], nuts["mean"], atol=0.1 * nuts["sd"].max())
     np.testing.assert_allclose(ours["sd"], nuts["sd"], rtol=0.1)
+
+
+def test_a_proposal_that_follows_the_state_keeps_the_funnel_and_moves_in_it():
+    module = example("state_dependent_proposal")
+    fixed, following = module.compare(num_samples=600, num_chains=64).values()
+    assert following["ESS per draw"] > 1.5 * fixed["ESS per draw"]
+    error = 3 / (following["ESS per draw"] * 600 * 64) ** 0.5
+    assert abs(following["mean"]) < 5 * error and abs(following["sd"] - 3) < 5 * error
