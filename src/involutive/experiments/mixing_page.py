@@ -56,7 +56,7 @@ def table(data: dict[str, Any]) -> list[dict[str, Any]]:
                 "energy distance / floor, step 1": energy[:, 1].max(),
                 "step 3": energy[:, 3].max(),
                 "step 10": energy[:, -1].max(),
-                "\\|NLL - exact\\|, step 10": np.abs(data["nll"][at, -1]).max(),
+                "|NLL - exact|, step 10": np.abs(data["nll"][at, -1]).max(),
                 "variance ratio, step 10": data["variance_ratio"][at, -1].mean(),
                 "mode weights (TV), step 10": data["total_variation"][at, -1].max(),
                 "generator steps": int(data["trained_steps"][at].max()),

@@ -165,7 +165,7 @@ def draw(data: Any) -> dict[str, Any]:
             trace = state + 1.8 * gap * heights / heights.max()
             top.fill_between(centres, state, trace, facecolor="white", linewidth=0)
             top.plot(centres, trace, color="black", linewidth=0.8)
-        top.set_title(name, fontsize=9)
+        top.set_title(name.replace(" (", "\n("), fontsize=9)
         top.set(xlabel="proposal φ'", ylabel="state φ" if i == 0 else "", xlim=(-EDGE, EDGE))
         curve = data["autocorrelation"][i]
         bottom.plot(np.arange(curve.size), curve, color="black")
@@ -181,8 +181,9 @@ def _posterior(row: Any, centres: np.ndarray, truth: np.ndarray) -> None:
     row[0].set_title("True posterior", fontsize=9)
     for axis in row[1:]:
         axis.set_axis_off()
-    row[1].text(
+    note = row[1].text(
         0.0, 0.5, "p(φ) = ½ [N(φ; 0.5, 0.05²) + N(φ; -0.5, 0.05²)]\n\n"
         "Below: densities of proposals φ → φ' before acceptance,\neach trace on its own scale",
         fontsize=9, va="center",
     )  # fmt: skip
+    note.set_in_layout(False)  # it may reach over the panels beside it
