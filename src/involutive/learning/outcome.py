@@ -78,12 +78,19 @@ class Learned(AbstractKernel):
     """A learned global proposal composed with a local move; fixed from here on.
 
     Attributes:
+        target: the density it was learned for.
         initial: the distribution of the learned proposal, which most chains start from.
         kernel: the composition that is sampled with.
         warmup: steps to discard before the first draw, unless `sample` is told otherwise.
         outcome: what learning reached.
         starts: places apart from the proposal, from which one chain in four starts, so that the
             verdict compares more than the proposal with itself.
+
+    Example:
+        >>> import involutive as inv
+        >>> kernel = inv.learn(inv.targets.mog2_1d(), key=0, progress=False)
+        >>> isinstance(kernel, inv.Learned), kernel.proposal.target.dim
+        (True, 1)
     """
 
     target: Target

@@ -66,6 +66,11 @@ class LearnSettings:
         pilot_chains: chains that measure the learned kernel. [as many as `sample` runs]
         pilot_draws: draws of each. [a guess]
         pilot_least: fewest draws of each, whatever the budget. [a guess]
+
+    Example:
+        >>> import involutive as inv
+        >>> inv.LearnSettings(initial_sd=5.0).initial_sd
+        5.0
     """
 
     initial_sd: Number = 3.0
