@@ -11,6 +11,7 @@ import pytest
 from test_cli import learned
 
 import involutive as inv
+from involutive.diagnostics.measured import Estimate
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
@@ -48,6 +49,11 @@ def small(monkeypatch):
     def learn(target, *, key, samples=None, initial=None, budget=None):
         return learned(target)
 
+    def evidence(kernel, **options):  # the plain kernel has no density of its proposal
+        side = Estimate(1.0, 0.01)
+        return inv.Evidence(1.0, 0.01, 0.1, 0.9, side, side)
+
+    monkeypatch.setattr(inv, "evidence", evidence)
     monkeypatch.setattr(inv, "sample", few)
     monkeypatch.setattr(inv, "learn", learn)
 
@@ -65,7 +71,7 @@ def run(page):
 WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
-SLOW = ("models", "compose", "assess")  # other libraries to import, and many kernels to compile
+SLOW = ("arviz", "evidence", "models", "compose", "assess")  # other libraries to import, and many kernels to compile
 
 
 def fast(page):
@@ -117,7 +123,7 @@ def test_commands_on_the_pages_exist(capsys):
         for page in PAGES
         for word in re.findall(r"\binvolutive ([a-z]+)\b(?= |`|$)", page.read_text("utf-8"))
     }
-    known = {"demo", "learn", "sample", "report", "experiment", "bench"}
+    known = {"demo", "learn", "sample", "evidence", "report", "experiment", "bench"}
     assert known <= named
     assert cli.run(["--help"]) == 0
     said = capsys.readouterr().out

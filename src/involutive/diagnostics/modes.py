@@ -115,7 +115,8 @@ class Modes:
             if mode.log_z is not None:
                 row["log Z"] = str(mode.log_z)
             for name, centre in mode.mean.items():
-                row[name] = f"{centre:.3g} ± {mode.sd[name]:.2g}"
+                spread = mode.sd[name]
+                row[name] = f"{decimal(centre, spread)} ± {decimal(spread, spread)}"
             rows.append(row)
         return rows
 

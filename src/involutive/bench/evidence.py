@@ -1,0 +1,188 @@
+"""How right log Z is, and how right its interval: `python -m involutive.bench.evidence`.
+
+For targets whose integral is known, a kernel is learned for each of some seeds and `evidence` is
+run for each of more seeds: mean absolute error of log Z, share of 95 % intervals that cover it, and
+how often the figure was withheld. With `--refuse`, proposals made to miss a mode or a tail: how
+often they are refused. With `--dynesty`, dynesty's static nested sampler beside it.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import jax
+import numpy as np
+import typer
+from flowjax.bijections import Identity
+
+from involutive import targets
+from involutive.auxiliary import GaussianMixture
+from involutive.core.text import markdown_table
+from involutive.diagnostics.evidence import evidence
+from involutive.involutions.blocks import FunctionBlock
+from involutive.kernel.kernel import AbstractKernel, Kernel
+from involutive.learning.learn import learn
+from involutive.targets.target import Target
+
+NINE = np.array([[x, y] for x in (-5.0, 0.0, 5.0) for y in (-5.0, 0.0, 5.0)])
+NINE_SD = 0.5477  # gmm_v1 of fab-jax
+CORNERS = np.array([[-40.0, -40.0], [40.0, 40.0]])  # X of the 40 modes: all of the square
+DYNESTY_LIVE = 500
+
+
+class Case(NamedTuple):
+    """A target with its log Z, where to start, and the box that dynesty's prior fills."""
+
+    target: Target
+    log_z: float
+    initial: np.ndarray | None
+    half_width: float
+
+
+def _forty() -> Case:
+    means = np.random.default_rng(0).uniform(-40, 40, (40, 2))
+    return Case(targets.mixture(means, name="forty"), _gaussian(2), CORNERS, 50.0)
+
+
+def _gaussian(dim: int, sd: float = 1.0) -> float:
+    """The log of the integral of `exp(-|x|²/2sd²)`."""
+    return 0.5 * dim * float(np.log(2 * np.pi * sd**2))
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "nine": lambda: Case(
+        targets.mixture(NINE, sd=NINE_SD, name="nine"), _gaussian(2, NINE_SD), None, 10.0
+    ),
+    "forty": _forty,
+    "two": lambda: Case(targets.two_modes(10), _gaussian(10), None, 10.0),
+    "funnel": lambda: Case(targets.funnel(10), _gaussian(1, 3.0) + _gaussian(9), None, 30.0),
+}
+
+
+def run(name: str, kernels: int, seeds: int, num_samples: int) -> dict[str, Any]:
+    """Learn `kernels` kernels, estimate with `seeds` seeds in all, and compare with the truth."""
+    case = CASES[name]()
+    off, inside, seconds, learning, evaluations = [], [], [], [], []
+    withheld = doubted = 0
+    for number in range(kernels):
+        began = time.perf_counter()
+        kernel = learn(case.target, key=number, initial=case.initial, progress=False)
+        learning.append(time.perf_counter() - began)
+        for seed in range(seeds // kernels):
+            key = 1000 * (number + 1) + seed
+            found = evidence(kernel, key=key, num_samples=num_samples, progress=False)
+            seconds.append(found.seconds)
+            evaluations.append(found.evaluations)
+            withheld, doubted = withheld + found.withheld, doubted + (not found.trustworthy)
+            if not found.withheld:
+                off.append(abs(found.log_z - case.log_z))
+                inside.append(found.lower <= case.log_z <= found.upper)
+    return {
+        "target": name,
+        "kernels": kernels,
+        "seeds": len(seconds),
+        "mean absolute error": float(np.mean(off)),
+        "covered": f"{sum(inside)} of {len(inside)}",
+        "withheld": withheld,
+        "not trusted": doubted,
+        "seconds learning": float(np.mean(learning)),
+        "seconds evidence": float(np.median(seconds)),
+        "evaluations": int(np.mean(evaluations)),
+    }
+
+
+def faults() -> dict[str, AbstractKernel]:
+    """Proposals with a planted fault: each misses a mode or a tail."""
+    two = targets.two_modes(10)
+    half = np.full(10, 5 / np.sqrt(10))
+    nine, forty = CASES["nine"]().target, CASES["forty"]()
+    means = np.random.default_rng(0).uniform(-40, 40, (40, 2))
+    variance = 1.2 * NINE_SD**2
+    return {
+        "nine modes, one missed": _from(nine, NINE[1:], variance),
+        "nine modes, one too narrow": _from(nine, NINE, [0.15 * variance] + [variance] * 8),
+        "forty modes, one missed": _from(forty.target, means[1:], 1.2),
+        "two modes in 10-D, one missed": _from(two, half[None], 1.2),
+        "two modes in 10-D, too narrow": _from(two, [-half, half], 0.45),
+        "funnel, the bulk alone": _from(targets.funnel(10), np.zeros((1, 10)), 1.0),
+    }
+
+
+def _from(target: Target, means: Any, variances: Any) -> Kernel:
+    """A kernel that proposes from a mixture of round Gaussians of equal weight."""
+    means = np.asarray(means, float)
+    count, dim = means.shape
+    covariances = np.multiply.outer(np.broadcast_to(variances, (count,)), np.eye(dim))
+    law = GaussianMixture(np.full(count, 1 / count), means, covariances)
+    return Kernel(target, FunctionBlock(Identity((dim,))), law)
+
+
+def refusals(seeds: int, num_samples: int) -> list[dict[str, Any]]:
+    """How often each planted fault was refused."""
+    rows = []
+    for name, kernel in faults().items():
+        refused = sum(
+            not evidence(kernel, key=seed, num_samples=num_samples, progress=False).trustworthy
+            for seed in range(seeds)
+        )
+        rows.append({"fault": name, "refused": f"{refused} of {seeds}"})
+    return rows
+
+
+def nested(name: str, seeds: int) -> dict[str, Any]:
+    """dynesty's static sampler with a uniform prior on a box, its volume added to log Z."""
+    import dynesty
+
+    case = CASES[name]()
+    compiled, dim, width = jax.jit(case.target.log_density), case.target.dim, case.half_width
+    off, stated, seconds, calls = [], [], [], []
+    for seed in range(seeds):
+        began = time.perf_counter()
+        sampler = dynesty.NestedSampler(
+            lambda x: max(float(np.nan_to_num(compiled(x.astype(np.float32)), nan=-1e300)), -1e300),
+            lambda u: width * (2 * u - 1),
+            dim,
+            nlive=DYNESTY_LIVE,
+            rstate=np.random.default_rng(seed),
+        )
+        sampler.run_nested(print_progress=False)
+        found = sampler.results
+        off.append(abs(float(found.logz[-1]) + dim * np.log(2 * width) - case.log_z))
+        stated.append(float(found.logzerr[-1]))
+        seconds.append(time.perf_counter() - began)
+        calls.append(float(np.sum(found.ncall)))
+    return {
+        "target": f"{name}, dynesty",
+        "seeds": seeds,
+        "mean absolute error": float(np.mean(off)),
+        "stated error": float(np.mean(stated)),
+        "seconds evidence": float(np.median(seconds)),
+        "evaluations": int(np.mean(calls)),
+    }
+
+
+def main(
+    names: Annotated[str, typer.Option("--targets", help="Names with commas.")] = ",".join(CASES),
+    kernels: Annotated[int, typer.Option(help="Kernels learned for each target.")] = 5,
+    seeds: Annotated[int, typer.Option(help="Runs of evidence for each target.")] = 100,
+    samples: Annotated[int, typer.Option(help="Draws of the proposal in each.")] = 20_000,
+    refuse: Annotated[bool, typer.Option("--refuse", help="Planted faults instead.")] = False,
+    dynesty: Annotated[int, typer.Option(help="Runs of dynesty beside it.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the table here.")] = None,
+) -> None:
+    """Print a table of how right log Z is."""
+    rows: list[dict[str, Any]] = refusals(seeds, samples) if refuse else []
+    for name in () if refuse else names.split(","):
+        rows.append(run(name, kernels, seeds, samples))
+        if dynesty:
+            rows.append(nested(name, dynesty))
+        print(markdown_table(rows[-2 if dynesty else -1 :]), flush=True)  # noqa: T201
+    table = markdown_table(rows)
+    print(table)  # noqa: T201
+    if out is not None:
+        out.write_text(table, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    typer.run(main)
