@@ -71,7 +71,8 @@ def run(page):
 WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
-SLOW = ("arviz", "evidence", "models", "compose", "assess")  # other libraries to import, and many kernels to compile
+# other libraries to import, and many kernels to compile
+SLOW = ("arviz", "assess", "compose", "evidence", "models")
 
 
 def fast(page):
