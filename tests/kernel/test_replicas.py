@@ -321,7 +321,7 @@ def test_adaptation_of_a_gaussian_needs_few_replicas():
     assert abs(float(kernel.ladder.log_z) - exact_log_z) < 4 * float(kernel.ladder.log_z_error)
     assert float(kernel.ladder.log_z_error) < 0.2
     assert kernel.num_replicas <= 5
-    assert kernel.starts.shape == (16, kernel.num_replicas - 2, DIM)
+    assert kernel.ladders.shape == (16, kernel.num_replicas - 2, DIM)
 
 
 def test_joined_is_the_mixture():

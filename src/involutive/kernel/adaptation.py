@@ -130,7 +130,7 @@ def adapt_ladder(kernel: Tempered, *, key: KeyLike, settings: Adaptation | None 
         settings: how long, and what is adapted.
 
     Returns:
-        The adapted kernel with `ladder`, what was measured, and `starts`, where the ladders ended.
+        The adapted kernel with `ladder`, what was measured, and `ladders`, where they ended.
 
     Example:
         >>> import involutive as inv
@@ -271,7 +271,7 @@ class _Work:
         # the way from the hot end to the cold one, at the rate of round trips that was measured
         way = k.num_replicas / trip_rate(seen.swaps) / 2
         warmup = int(np.ceil(min(way, 10 * seen.cold.shape[0]) / k.scans))
-        self._replace(ladder=ladder, warmup=warmup, starts=self.states.carried.positions)
+        self._replace(ladder=ladder, warmup=warmup, ladders=self.states.carried.positions)
         return self.kernel
 
     def _replace(self, **changed: Any) -> None:

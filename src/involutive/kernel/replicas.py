@@ -70,7 +70,7 @@ class Tempered(AbstractKernel):
             exchanges; None exchanges positions as they are.
         scans: scans per step.
         initial: the distribution that cold replicas start from; by default the reference.
-        starts: `(n, K-1, dim)`, ladders of which chains start from one at random, but for their
+        ladders: `(n, K-1, dim)`, ladders of which chains start from one at random, but for their
             cold replica; by default they start from draws of the reference.
         warmup: steps that `sample` throws away unless it is told otherwise.
         ladder: what adaptation measured.
@@ -92,7 +92,7 @@ class Tempered(AbstractKernel):
     scales: Float[Array, "moved ..."]
     exchange: FunctionBlock | None  # of all pairs, stacked
     auxiliary: AbstractDistribution
-    starts: Float[Array, "n inner dim"] | None
+    ladders: Float[Array, "n inner dim"] | None
     ladder: Ladder | None
     leaps: int | None = eqx.field(static=True)
     scans: int = eqx.field(static=True)
@@ -110,7 +110,7 @@ class Tempered(AbstractKernel):
         transports: Sequence[AbstractBijection] | None = None,
         scans: int = 1,
         initial: AbstractDistribution | None = None,
-        starts: ArrayLike | None = None,
+        ladders: ArrayLike | None = None,
         warmup: int = 0,
         ladder: Ladder | None = None,
     ):
@@ -135,7 +135,7 @@ class Tempered(AbstractKernel):
         self.scales = on_device(_check_scales(scales, moved, target.dim).astype(dtype))
         self.exchange = None if transports is None else _stacked(transports, moved)
         self.auxiliary = standard_normal(target.dim)
-        self.starts = None if starts is None else jnp.asarray(starts, dtype)
+        self.ladders = None if ladders is None else jnp.asarray(ladders, dtype)
         self.leaps = None if leaps is None else check_count("leaps", leaps)
         self.scans, self.warmup = check_count("scans", scans), check_count("warmup", warmup, 0)
         self.ladder = ladder
@@ -160,8 +160,8 @@ class Tempered(AbstractKernel):
         return Replicas(positions, log_target, log_q, tags, zero, zero)
 
     def _started(self, key: Key[Array, ""], here: Array) -> Array:
-        if self.starts is not None:
-            return self.starts[jr.randint(key, (), 0, self.starts.shape[0])]
+        if self.ladders is not None:
+            return self.ladders[jr.randint(key, (), 0, self.ladders.shape[0])]
         return jax.vmap(self.reference.sample)(jr.split(key, len(here)))
 
     def draw(self, key: Key[Array, ""]) -> Noise:
