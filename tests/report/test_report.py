@@ -177,8 +177,11 @@ def test_refusals(tmp_path):
     draws = independent(inv.targets.gaussian(1))
     with pytest.raises(inv.InputError, match="the report's folder must exist, got"):
         draws.report(tmp_path / "no" / "r.html")
-    with pytest.raises(inv.InputError, match="must be a file that can be written"):
+    with pytest.raises(inv.InputError, match=r"must end in .html or .htm"):
         draws.report(tmp_path)
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(inv.InputError, match="must be a file that can be written"):
+        draws.report(tmp_path / "folder.html")
 
 
 def test_notebooks_show_kernels_and_draws():
