@@ -72,7 +72,7 @@ WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
 # other libraries to import, and many kernels to compile
-SLOW = ("arviz", "assess", "compose", "evidence", "models")
+SLOW = ("arviz", "assess", "compose", "doors", "evidence", "models")
 
 
 def fast(page):
