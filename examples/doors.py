@@ -27,7 +27,7 @@ def log_prob(theta):
 
 
 def prior_transform(u):
-    return 10 * np.pi * u
+    return 10 * np.pi * u - 5 * np.pi
 
 
 def loglike(theta):

@@ -80,8 +80,12 @@ def _pools(dask: bool) -> Iterator[tuple[str, int, Callable[[], Any]]]:
 def _cluster(workers: int) -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
-    options: dict[str, Any] = {"threads_per_worker": 1, "processes": True}
-    with LocalCluster(n_workers=workers, dashboard_address=None, **options) as cluster:  # noqa: SIM117
+    options: dict[str, Any] = {
+        "threads_per_worker": 1,
+        "processes": True,
+        "dashboard_address": None,
+    }
+    with LocalCluster(n_workers=workers, **options) as cluster:  # noqa: SIM117
         with Client(cluster) as client:
             yield client
 

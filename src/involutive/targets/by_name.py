@@ -7,7 +7,6 @@ from typing import Any, Literal
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from involutive.core.errors import check
 from involutive.targets.parameters import Parameters, Vector
@@ -78,7 +77,7 @@ class OnParameters(eqx.Module):
     parameters: Parameters = eqx.field(static=True)
     how: Arguments = eqx.field(static=True)
 
-    def __call__(self, x: Vector) -> Array:
+    def __call__(self, x: Vector) -> Any:
         values, log_term = self.parameters.values_and_log_term(x)
         found = call(self.log_density, values, self.how)
         plain = not hasattr(found, "shape") and not isinstance(found, int | float)

@@ -127,7 +127,7 @@ def interval(
         f"low of an interval must be below high, got low={low} and high={high}",
     )
     found = as_shape(np.broadcast_shapes(*(b.shape for b in bounds)) if shape is None else shape)
-    return Parameter(between(*bounds, found), as_dims(dims))
+    return Parameter(between(bounds[0], bounds[1], found), as_dims(dims))
 
 
 def angle(
@@ -210,9 +210,8 @@ def ordered(count: int, *, shape: ShapeLike = (), dims: DimsLike = None) -> Para
 def between(low: np.ndarray, high: np.ndarray, shape: Shape) -> AbstractSupport:
     """The support from `low` to `high`, whose infinite ends are numbers, not arrays."""
     if np.isfinite(low).all() and np.isfinite(high).all():
-        return Interval(
-            *(jnp.broadcast_to(jnp.asarray(b, float), shape) for b in (low, high)), shape
-        )
+        low_end, high_end = (jnp.broadcast_to(jnp.asarray(b, float), shape) for b in (low, high))
+        return Interval(low=low_end, high=high_end, shape=shape)
     check(
         low.ndim == 0 and high.ndim == 0,
         f"an infinite bound must be one number, got bounds of shapes {low.shape} and {high.shape}; "

@@ -84,8 +84,9 @@ class Pool:
             found = getattr(self.executor, name, None)
             if isinstance(found, int) and found > 0:
                 return found
-        cores = getattr(self.executor, "ncores", None)
-        return max(sum(cores().values()) if callable(cores) else os.cpu_count() or 1, 1)
+        if hasattr(self.executor, "ncores"):  # of a Dask client, by worker
+            return max(sum(self.executor.ncores().values()), 1)
+        return os.cpu_count() or 1
 
     def size(self, left: int) -> int:
         """How many rows the next batch should have, of those left."""

@@ -102,7 +102,7 @@ def _from_flowjax(name: str, law: AbstractDistribution) -> Parameter:
 
 def _flowjax_support(law: AbstractDistribution) -> AbstractSupport:
     if isinstance(law, AbstractTransformed):
-        return Through(_flowjax_support(law.base_dist), law.bijection)
+        return Through(inner=_flowjax_support(law.base_dist), bijection=law.bijection)  # type: ignore[call-arg]
     if type(law).__name__ in _UNIT:
         return between(np.zeros(()), np.ones(()), law.shape)
     return Half(law.shape) if type(law).__name__ in _HALF else Line(law.shape)
@@ -135,7 +135,7 @@ class NumpyroSupport(AbstractSupport):
 
 
 def _from_numpyro(name: str, law: Any) -> Parameter:
-    support = getattr(law, "support", None)
+    support: Any = getattr(law, "support", None)
     check(
         support is not None and hasattr(law, "log_prob") and hasattr(law, "sample"),
         f"{name} must be declared by {KINDS}, got {type(law).__name__} of NumPyro",
@@ -150,7 +150,7 @@ def _from_numpyro(name: str, law: Any) -> Parameter:
         where: AbstractSupport = Angle(shape)
     else:  # a distribution of NumPyro's exists, so NumPyro was imported
         transform = sys.modules["numpyro.distributions"].biject_to(support)
-        where = NumpyroSupport(transform, shape)
+        where = NumpyroSupport(transform=transform, shape=shape)
 
     def draw(key: Key[Array, ""]) -> Array:
         return law.sample(key)
@@ -202,14 +202,14 @@ def _from_scipy(law: Any) -> Parameter:
         "norm": lambda: priors.Normal(loc, scale),
         "uniform": lambda: priors.Uniform(loc, np.add(loc, scale)),
         "cauchy": lambda: priors.Cauchy(loc, scale),
-        "t": lambda: priors.StudentT(*shapes, loc, scale),
+        "t": lambda: priors.StudentT(shapes[0], loc, scale),
     }
     half = {
         "halfnorm": lambda: priors.HalfNormal(scale),
         "expon": lambda: priors.Exponential(1 / np.asarray(scale)),
-        "gamma": lambda: priors.Gamma(*shapes, 1 / np.asarray(scale)),
+        "gamma": lambda: priors.Gamma(shapes[0], 1 / np.asarray(scale)),
         "halfcauchy": lambda: priors.HalfCauchy(scale),
-        "lognorm": lambda: priors.LogNormal(np.log(scale), *shapes),
+        "lognorm": lambda: priors.LogNormal(np.log(scale), shapes[0]),
     }
     name = law.dist.name
     if name in known:
@@ -217,7 +217,7 @@ def _from_scipy(law: Any) -> Parameter:
     if name in half and np.all(np.asarray(loc) == 0):
         return half[name]()
     if name == "beta" and np.all(np.asarray(loc) == 0) and np.all(np.asarray(scale) == 1):
-        return priors.Beta(*shapes)
+        return priors.Beta(shapes[0], shapes[1])
     shape = np.broadcast_shapes(*map(np.shape, (*shapes, loc, scale)))
-    even = Quantiles(law.ppf, shape)
+    even = Quantiles(quantile=law.ppf, shape=shape)
     return Parameter(even, (), lambda x: jnp.zeros((), x.dtype), None, f"scipy.stats.{name}")

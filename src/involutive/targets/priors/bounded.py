@@ -49,7 +49,7 @@ def Uniform(
         f"low of Uniform must be below high, got low={low} and high={high}",
     )
     return prior(
-        "Uniform", lambda n: between(*ends, n), lambda x, a, b: -jnp.log(b - a) + 0 * x,
+        "Uniform", lambda n: between(ends[0], ends[1], n), lambda x, a, b: -jnp.log(b - a) + 0 * x,
         lambda key, n, a, b: a + (b - a) * jr.uniform(key, n), {"low": low, "high": high},
         shape, dims,
     )  # fmt: skip
