@@ -14,7 +14,8 @@ from involutive.core.types import Number
 DEFAULT_SECONDS = 300.0  # where no budget is given; what the default sizes need is far less
 USUAL_SECONDS = 30.0  # that the default sizes take on two cores, compilation included
 USUAL_EVALUATIONS = 8e6  # that the default sizes take; a guess
-SEARCH, FIT, ROUNDS, PILOT = 0.45, 0.7, 0.8, 1.0  # of a budget, after which a stage must have ended
+# shares of a budget after which a stage must have ended; guesses
+SEARCH, FIT, STRUCTURE, ROUNDS, REPLICAS, PILOT = 0.35, 0.5, 0.6, 0.75, 0.9, 1.0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 1. `find_modes` looks for where the density lives: climbs and annealing from X.
 2. `fit_proposal` fits a mixture to the target by importance weights, and searches once more for
-   what it has missed. Where that suffices, chains judge it and learning ends.
+   what it has missed; `try_structures` tries products, symmetries and heavy tails where that is
+   not enough. Where one of them suffices, chains judge it and learning ends.
 3. `next_round`, repeated: chains repair the weights of the modes, and their draws train the next
    proposal; couplings join where a mixture is not enough. `polish` trains once at full length.
 4. `measure` composes proposal and local move, and measures the kernel on chains started apart.
@@ -24,7 +25,8 @@ from involutive.kernel.kernel import AbstractKernel
 from involutive.learning.budget import Budget, as_budget
 from involutive.learning.checkpoint import SavedStages
 from involutive.learning.find.search import find_modes
-from involutive.learning.fit.fit import fit_proposal
+from involutive.learning.fit.fit import fit_proposal, train_on_points
+from involutive.learning.fit.structure import try_structures
 from involutive.learning.given import as_initial, from_kernel, from_samples
 from involutive.learning.judge.compose import best_so_far, borne_out, measure
 from involutive.learning.outcome import Learned
@@ -141,6 +143,8 @@ def _pipeline(
             if fitted is None:
                 return best_so_far(problem, last, "budget")
             last = saved.write(fitted)
+        if last.rounds == 0 and not last.settled:
+            last = saved.write(train_on_points(problem, try_structures(problem, last)))
         bar.update(ess_per_draw=last.proposal.ess, evaluations=last.cost.evaluations)
         if last.rounds == 0 and last.settled:
             stage(4)

@@ -26,11 +26,14 @@ class Keys(NamedTuple):
 
     find: Key[Array, ""]
     fit: Key[Array, ""]
+    structure: Key[Array, ""]
+    points: Key[Array, ""]
     rounds: Key[Array, ""]
     polish: Key[Array, ""]
     judge: Key[Array, ""]
     finish: Key[Array, ""]
     early: Key[Array, ""]
+    replicas: Key[Array, ""]
 
 
 @dataclass(frozen=True)

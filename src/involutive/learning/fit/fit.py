@@ -11,7 +11,7 @@ from involutive.bijections.whitening import whitening
 from involutive.core.keys import generator, split
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import Kernel
-from involutive.learning.budget import FIT
+from involutive.learning.budget import FIT, STRUCTURE
 from involutive.learning.find.again import look_again
 from involutive.learning.find.search import WALK_DIMS
 from involutive.learning.fit.importance import (
@@ -34,14 +34,13 @@ def fit_proposal(problem: Problem, found: Found) -> Fitted | None:
     """Fit a mixture to the target by importance sampling, from points that cover it.
 
     A second search looks for what the mixture has missed; what it finds joins the points, and the
-    mixture is fitted again. Where weights tell too little, the proposal is trained on the points
-    found instead.
+    mixture is fitted again.
 
     Returns:
         The fit; None if the budget did not allow one.
     """
     spending = problem.spend(FIT, found.cost)
-    key_fit, key_again, key_pick, key_train = split(problem.keys.fit, 4)
+    key_fit, key_again, key_pick = split(problem.keys.fit, 3)
     looked = Looked(len(found.starts), problem.settings.widths)
     try:
         with one_thread():
@@ -58,8 +57,7 @@ def fit_proposal(problem: Problem, found: Found) -> Fitted | None:
                 space, fitted = _weighed(problem, spending, found, key_refit)
     except OutOfBudget:
         return None
-    result = _result(problem, spending, found, space, fitted, looked, key_pick)
-    return result if fitted.ess >= REACHES else _trained(problem, spending, result, key_train)
+    return _result(problem, spending, found, space, fitted, looked, key_pick)
 
 
 def _joined(points: np.ndarray, new: np.ndarray) -> np.ndarray:
@@ -123,13 +121,16 @@ def _result(
     )
 
 
-def _trained(problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]) -> Fitted:
+def train_on_points(problem: Problem, fitted: Fitted) -> Fitted:
     """Train on the points found, where weights tell too little; couplings wait for the rounds."""
+    if fitted.settled or fitted.proposal.ess >= REACHES:
+        return fitted
+    spending = problem.spend(STRUCTURE, fitted.cost)
     settings = replace(problem.settings.brief(0.0), components=None)
     if not spending.allows(settings.tune_steps * settings.batch):
         return fitted
     proposal, evaluations = train_proposal(
-        problem.target, fitted.found.points, key,
+        problem.target, fitted.found.points, problem.keys.points,
         settings=settings, initial=problem.law, progress=problem.progress,
         deadline=spending.allowance.deadline,
     )  # fmt: skip

@@ -8,12 +8,12 @@ chain that proposes from q moves, and how long its rarest states hold it.
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Array, Key
 
-from involutive._xla.batched import BatchedDensity, OutOfBudget
+from involutive._xla.batched import OutOfBudget
 from involutive.core.keys import generator, split
 from involutive.core.types import Number
 from involutive.learning.fit.em import fit_mixture, improved
@@ -62,6 +62,19 @@ class WeightedSample(NamedTuple):
         return self.points[rng.choice(len(weights), count, p=chances)]
 
 
+@runtime_checkable
+class Weighable(Protocol):
+    """A density that a mixture can be fitted to: all of it, one block, or one domain of it."""
+
+    dim: int
+    dtype: Any
+
+    @property
+    def left(self) -> float: ...
+
+    def values(self, points: np.ndarray) -> np.ndarray: ...
+
+
 @dataclass(frozen=True)
 class FittedMixture:
     """A mixture with its metrics on a weighted sample it was not fitted to, and that sample."""
@@ -76,7 +89,7 @@ class FittedMixture:
 class Space:
     """The density in whitened coordinates `z = L⁻¹(x - m)`, with a normal that covers X there."""
 
-    density: BatchedDensity
+    density: Weighable
     mean: np.ndarray
     factor: np.ndarray
     wide: Components
@@ -85,7 +98,7 @@ class Space:
     @classmethod
     def around(
         cls,
-        density: BatchedDensity,
+        density: Weighable,
         mean: np.ndarray,
         factor: np.ndarray,
         far: np.ndarray,

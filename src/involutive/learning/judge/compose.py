@@ -8,8 +8,9 @@ from jaxtyping import Array, Key
 
 from involutive._xla.batched import BatchedDistribution, OutOfBudget
 from involutive._xla.compilation import on_device
+from involutive.auxiliary import GaussianMixture
 from involutive.bijections.whitening import whitening
-from involutive.core.keys import generator, split
+from involutive.core.keys import split
 from involutive.core.types import Number
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.classical import random_walk
@@ -49,11 +50,11 @@ def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
     """Compose the fitted proposal with a local move and measure it on chains started apart."""
     key_cover, key_local, key_start, key_pilot = split(key, 4)
     spending, settings = problem.spend(PILOT, fitted.cost), problem.settings
-    weighed = fitted.rounds == 0 and fitted.settled and fitted.proposal.ess < 1
+    plain = _is_mixture(fitted.proposal.kernel)
     gradients = fitted.proposal.ess < settings.poor and fitted.found.gradients
     proposal = pruned(fitted.proposal)
     start = proposal_law(proposal.kernel)  # without the wide cover: few chains start far out
-    if weighed and not has_couplings(proposal.kernel):
+    if fitted.rounds == 0 and fitted.settled and plain:
         local = move_within_modes(proposal.kernel, gradients=gradients)
         kernel = covered(proposal.kernel, key_cover, settings)
         proposal = replace(proposal, kernel=kernel)
@@ -70,6 +71,11 @@ def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
     )
 
 
+def _is_mixture(kernel: Kernel) -> bool:
+    """Whether a proposal is a Gaussian mixture behind a whitening."""
+    return isinstance(kernel.auxiliary, GaussianMixture) and not has_couplings(kernel)
+
+
 def borne_out(learned: Learned, promised: Number, poor: Number) -> bool:
     """Whether pilot chains bear out what the weights of a proposal promise."""
     outcome = learned.outcome
@@ -81,13 +87,12 @@ def _places(
     problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Where pilot chains start: from the proposal, and one chain in four from other places."""
-    key_near, key_far = split(key, 2)
     count = problem.settings.pilot_chains
-    kernel, rng = fitted.proposal.kernel, generator(key_far)
-    if has_couplings(kernel):
-        near = fitted.draws[rng.permutation(len(fitted.draws))[: 2 * count]]
+    kernel = fitted.proposal.kernel
+    if not _is_mixture(kernel):
+        near = BatchedDistribution(proposal_law(kernel)).draws(key, 2 * count)
     else:
-        near = mixture_draws(kernel, 8 * count, key_near)
+        near = mixture_draws(kernel, 8 * count, key)
     far = fitted.found.starts[: 2 * count]
     try:
         near, far = finite_points(spending.density, near), finite_points(spending.density, far)
@@ -200,7 +205,7 @@ def best_so_far(problem: Problem, last: Found | Fitted | None, ended: str) -> Le
         found = last.found
     start = proposal_law(proposal.kernel)
     kernel = proposal.kernel
-    if not has_couplings(kernel):
+    if _is_mixture(kernel):
         kernel = compose(
             covered(kernel, key_cover, problem.settings), move_within_modes(kernel, False), 0.3
         )

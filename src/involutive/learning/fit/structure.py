@@ -1,0 +1,228 @@
+"""Proposals with structure, where one Gaussian mixture is not enough.
+
+Each candidate is an independence proposal with a known density, fitted by importance weights and
+judged by the same metrics as the mixture; the one with the most effective draws per draw is kept.
+
+- **Products.** Coordinates that hardly interact form blocks; each block gets a mixture of its own,
+  fitted to the density along that block with the others held fixed. Modes multiply, components add.
+- **Symmetries.** If p(Sx) = p(x) for exchanges of coordinates or sign flips S, a mixture is fitted
+  to one fundamental domain and made symmetric: K! orders of K labels cost as one.
+- **Heavy tails.** Student-t components with learned degrees of freedom.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flowjax import bijections as fb
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Key
+
+from involutive._xla.batched import BatchedDensity, BatchedDistribution, OutOfBudget
+from involutive._xla.threads import one_thread
+from involutive.auxiliary import GaussianMixture
+from involutive.auxiliary.em import em_student_t
+from involutive.auxiliary.products import ProductMixture, blocks_of, interactions
+from involutive.core.keys import split
+from involutive.involutions.blocks import FunctionBlock
+from involutive.involutions.symmetries import Symmetries
+from involutive.involutions.symmetry_search import symmetries
+from involutive.kernel.kernel import Kernel
+from involutive.kernel.symmetry_move import Symmetrised
+from involutive.learning.budget import STRUCTURE
+from involutive.learning.fit.importance import Space, component_counts, fit_by_weights
+from involutive.learning.judge.independence import chain_metrics
+from involutive.learning.problem import Problem, Spending
+from involutive.learning.settings import LearnSettings
+from involutive.learning.stages import Fitted, Proposal, Row
+from involutive.learning.weights import relative
+
+BETTER = 1.1  # factor of effective draws that a candidate must gain over the mixture; a guess
+SAMPLE = 8192  # draws that a candidate is judged on; a guess
+BLOCK_DRAWS = 8192  # weighted draws per fit of one block; a guess
+MOST_ELEMENTS = 256  # of a symmetry group that a proposal sums over; a guess
+TAIL_COMPONENTS = 24  # most Student-t components; a guess
+TAIL_ROUNDS = 3  # batches that Student-t components are fitted to; a guess
+
+Distributions = Iterator[tuple[str, AbstractDistribution]]
+
+
+def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
+    """The best of the mixture and the structured proposals that the budget affords."""
+    if fitted.settled or fitted.proposal.ess >= problem.settings.suffices:
+        return fitted
+    spending = problem.spend(STRUCTURE, fitted.cost)
+    keys = split(problem.keys.structure, 6)
+    best = fitted.proposal
+    candidates = (_product, _symmetric, _heavy_tailed)
+    for make, key_fit, key_judge in zip(candidates, keys[:3], keys[3:], strict=True):
+        try:
+            with one_thread():
+                for name, law in make(problem, spending, fitted, key_fit):
+                    best = _better(problem, spending, best, name, law, key_judge)
+        except OutOfBudget:
+            break
+        if best.ess >= problem.settings.poor:
+            break
+    cost = spending.cost
+    reached: list[Row] = [*fitted.reached, {"seconds": cost.seconds, "ess": best.ess}]
+    # rounds train mixtures and couplings: they would throw a good structure away
+    found = best is not fitted.proposal and best.components == 0
+    settled = best.ess >= (problem.settings.poor if found else problem.settings.suffices)
+    return replace(fitted, proposal=best, cost=cost, settled=settled, reached=reached)
+
+
+def _better(
+    problem: Problem,
+    spending: Spending,
+    best: Proposal,
+    name: str,
+    law: AbstractDistribution,
+    key: Key[Array, ""],
+) -> Proposal:
+    """The better of the best proposal so far and one from a new distribution."""
+    _, at = _weighed(spending.density, law, SAMPLE, key)
+    metrics = chain_metrics(at, at, at, np.zeros(len(at)))
+    row: Row = {"stage": name, **metrics}
+    history = [*best.history, row]
+    if metrics["ess"] < BETTER * best.ess:
+        return replace(best, history=history)
+    identity = FunctionBlock(fb.Identity((problem.target.dim,)))
+    kernel = Kernel(problem.target, identity, law, problem.law)
+    return Proposal(kernel, metrics["acceptance"], metrics["ess"], 0, history)
+
+
+def _weighed(
+    density: BatchedDensity, law: AbstractDistribution, count: int, key: Key[Array, ""]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws of a distribution, and `log p - log q` at them; -inf outside the support."""
+    q = BatchedDistribution(law)
+    points = q.draws(key, int(min(count, max(density.left, 1))))
+    at = density.values(points).astype(np.float64) - q.values(points).astype(np.float64)
+    return points, np.where(np.isfinite(at), at, -np.inf)
+
+
+# ── Symmetries ──────────────────────────────────────────────────────────────────────────────────
+
+
+class FoldedDensity:
+    """A density on one fundamental domain of its symmetries, -inf elsewhere."""
+
+    def __init__(self, density: BatchedDensity, fold: Callable[[np.ndarray], np.ndarray]):
+        self.density, self.fold, self.dim, self.dtype = density, fold, density.dim, density.dtype
+
+    @property
+    def left(self) -> float:
+        """Evaluations left."""
+        return self.density.left
+
+    def values(self, points: np.ndarray) -> np.ndarray:
+        """The log density where a point is its own fold."""
+        inside = np.isclose(self.fold(points), points).all(axis=1)
+        values = np.full(len(points), -np.inf, points.dtype)
+        if inside.any():
+            values[inside] = self.density.values(points[inside])
+        return values
+
+
+def _symmetric(
+    problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
+) -> Distributions:
+    key_find, key_fit = split(key, 2)
+    found = symmetries(problem.target, key=key_find, points=fitted.found.points[:64])
+    if not len(found) or len(found.elements(MOST_ELEMENTS + 1)[0]) > MOST_ELEMENTS:
+        return
+    fold = _folding(found)
+    points = fold(fitted.found.points)
+    density = FoldedDensity(spending.density, fold)
+    modes = max(fitted.found.modes // len(found.elements()[0]), 1)
+    base = _mixture_on(density, points, modes, problem.settings, key_fit)
+    yield f"mixture made symmetric ({found})".replace("\n", "; "), Symmetrised(base, found)
+
+
+def _folding(found: Symmetries) -> Callable[[np.ndarray], np.ndarray]:
+    folded = jax.jit(jax.vmap(found.fold))
+    return lambda points: np.asarray(folded(jnp.asarray(points)))
+
+
+# ── Products ────────────────────────────────────────────────────────────────────────────────────
+
+
+class BlockDensity:
+    """A density along one block of coordinates, the others held at a point."""
+
+    def __init__(self, density: BatchedDensity, block: list[int], point: np.ndarray):
+        self.density, self.block, self.point = density, block, point
+        self.dim, self.dtype = len(block), density.dtype
+
+    @property
+    def left(self) -> float:
+        """Evaluations left."""
+        return self.density.left
+
+    def values(self, points: np.ndarray) -> np.ndarray:
+        """The log density with the block's coordinates replaced."""
+        rows = np.tile(self.point, (len(points), 1)).astype(points.dtype)
+        rows[:, self.block] = points
+        return self.density.values(rows)
+
+
+def _product(
+    problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
+) -> Distributions:
+    if not fitted.found.gradients:
+        return
+    points = fitted.found.points
+    blocks = blocks_of(interactions(problem.target, points[:: max(len(points) // 32, 1)][:32]))
+    if len(blocks) < 2:
+        return
+    density = spending.density
+    some = points[:: max(len(points) // 2000, 1)]
+    top = some[np.argmax(density.values(some))]
+    settings = replace(problem.settings, fit_draws=min(problem.settings.fit_draws, BLOCK_DRAWS))
+    parts = [
+        _mixture_on(BlockDensity(density, block, top), points[:, block], 2, settings, key_block)
+        for block, key_block in zip(blocks, split(key, len(blocks)), strict=True)
+    ]
+    yield f"product of {len(blocks)} mixtures", ProductMixture(blocks, parts)
+
+
+def _mixture_on(
+    density: FoldedDensity | BlockDensity,
+    points: np.ndarray,
+    modes: int,
+    settings: LearnSettings,
+    key: Key[Array, ""],
+) -> GaussianMixture:
+    """A Gaussian mixture in the points' own coordinates, fitted to a density by weights."""
+    mean, scale = points.mean(axis=0), np.maximum(points.std(axis=0), 1e-12)
+    space = Space.around(density, mean, np.diag(scale), points, settings)
+    white = space.whiten(points)
+    counts = component_counts(modes, len(white), points.shape[1], settings)
+    mixture = space.covered(fit_by_weights(space, white, key, counts, settings).mixture)
+    covariances = mixture.covariances * scale[:, None] * scale
+    return GaussianMixture(np.exp(mixture.log_weights), space.colour(mixture.means), covariances)
+
+
+# ── Heavy tails ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _heavy_tailed(
+    problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
+) -> Distributions:
+    count = int(np.clip(2 * fitted.found.modes, 1, TAIL_COMPONENTS))
+    for product, key_kind in zip((False, True), split(key, 2), strict=True):
+        points, weights = fitted.found.points, None
+        law: AbstractDistribution | None = None
+        for key_round in split(key_kind, TAIL_ROUNDS):
+            law = em_student_t(points, count, weights=weights, product=product).distribution()
+            size = problem.settings.fit_draws // 4
+            points, at = _weighed(spending.density, law, size, key_round)
+            weights = np.minimum(relative(at), np.sqrt(len(at)) * relative(at).mean())
+            if not weights.any():
+                break
+        assert law is not None
+        kind = "products of t" if product else "multivariate t"
+        yield f"{count} components, {kind}", law
