@@ -5,6 +5,8 @@ straight lines between components. What it reaches is compared with the proposal
 larger than anywhere in q's weighted draws, q has missed something.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Array, Key
 
@@ -18,14 +20,28 @@ from involutive.learning.fit.importance import FittedMixture, Space
 from involutive.learning.problem import Problem, Spending
 
 STRETCHES = (2.0, 4.0)  # factors on the components' scales that starting places are drawn at
+Places = Callable[[int, np.random.Generator], np.ndarray]
 BEYOND_ENDS = 0.5  # share of the distance between two components that lines go on for; a guess
 
 
 def look_again(
-    problem: Problem, spending: Spending, space: Space, fitted: FittedMixture, gradients: bool,
+    problem: Problem,
+    spending: Spending,
+    places: Places,
+    uncovered: Callable[[np.ndarray], np.ndarray],
+    gradients: bool,
     key: Key[Array, ""],
-) -> tuple[np.ndarray, int]:  # fmt: skip
-    """Points that a fresh search reaches and q does not cover, and how many it looked at."""
+) -> tuple[np.ndarray, int]:
+    """Points that a fresh search reaches and q does not cover, and how many it looked at.
+
+    Args:
+        problem: the density, with sizes.
+        spending: what the stage may spend.
+        places: `(count, rng)` to starting places around q.
+        uncovered: whether q misses each row.
+        gradients: whether climbs can be made; else annealing takes their place.
+        key: randomness.
+    """
     key_x, key_starts, key_climb, key_anneal = split(key, 4)
     settings, density = problem.settings, spending.density
     law = BatchedDistribution(problem.law, density.block)
@@ -35,7 +51,9 @@ def look_again(
         )
         if gradients:
             count = max(int(settings.climbers * settings.second_search), 32)
-            starts = _starts(draws, space, fitted, count, settings.widths, generator(key_starts))
+            rng = generator(key_starts)
+            near = _near_x(draws, count // 2, settings.widths, rng)
+            starts = np.concatenate([near, places(count // 2, rng)])
             starts = finite_points(density, starts.astype(density.dtype))
             hmc = density.dim > WALK_DIMS
             climbed = climb(density, starts, key_climb, settings, gradients=hmc)
@@ -46,29 +64,45 @@ def look_again(
             ).points
         if not len(reached):
             return reached, 0
-        uncovered = space.uncovered(fitted, space.whiten(reached))
+        missed = uncovered(reached)
     except OutOfBudget:
         return np.zeros((0, problem.target.dim)), 0
-    return reached[uncovered], len(reached)
+    return reached[missed], len(reached)
 
 
-def _starts(
-    draws: np.ndarray,
-    space: Space,
-    fitted: FittedMixture,
-    count: int,
-    widths: tuple[Number, ...],
-    rng: np.random.Generator,
+def _near_x(
+    draws: np.ndarray, count: int, widths: tuple[Number, ...], rng: np.random.Generator
 ) -> np.ndarray:
-    """Places for the second search: X at every width, q stretched, lines between components."""
-    share = max(count // (len(widths) + len(STRETCHES) + 1), 2)
-    centre = draws.mean(axis=0)
-    near_x = [centre + width * (rng.permutation(draws)[:share] - centre) for width in widths]
-    stretched = [fitted.mixture.inflated(s**2).draws(share, rng) for s in STRETCHES]
-    means = fitted.mixture.means
-    pairs = rng.integers(len(means), size=(share, 2))
-    along = rng.uniform(-BEYOND_ENDS, 1 + BEYOND_ENDS, size=(share, 1))
-    lines = means[pairs[:, 0]] + along * (means[pairs[:, 1]] - means[pairs[:, 0]])
-    lines = lines + 0.1 * rng.normal(size=lines.shape)
-    latent = np.concatenate([*stretched, lines])
-    return np.concatenate([*near_x, space.colour(latent)])
+    """Draws of X, drawn in or stretched about its centre to every width."""
+    share, centre = max(count // len(widths), 2), draws.mean(axis=0)
+    rows = [centre + width * (rng.permutation(draws)[:share] - centre) for width in widths]
+    return np.concatenate(rows)
+
+
+def around_mixture(space: Space, fitted: FittedMixture) -> Places:
+    """Places around a mixture: its components stretched, and the lines between them."""
+
+    def places(count: int, rng: np.random.Generator) -> np.ndarray:
+        share, means = max(count // (len(STRETCHES) + 1), 2), fitted.mixture.means
+        stretched = [fitted.mixture.inflated(s**2).draws(share, rng) for s in STRETCHES]
+        pairs = rng.integers(len(means), size=(share, 2))
+        along = rng.uniform(-BEYOND_ENDS, 1 + BEYOND_ENDS, size=(share, 1))
+        lines = means[pairs[:, 0]] + along * (means[pairs[:, 1]] - means[pairs[:, 0]])
+        lines = lines + 0.1 * rng.normal(size=lines.shape)
+        return space.colour(np.concatenate([*stretched, lines]))
+
+    return places
+
+
+def around_draws(draws: np.ndarray) -> Places:
+    """Places around draws of any proposal: stretched about their centre, and between pairs."""
+
+    def places(count: int, rng: np.random.Generator) -> np.ndarray:
+        share, centre = max(count // (len(STRETCHES) + 1), 2), draws.mean(axis=0)
+        rows = [rng.permutation(draws)[:share] for _ in range(len(STRETCHES) + 2)]
+        stretched = [centre + s * (part - centre) for s, part in zip(STRETCHES, rows, strict=False)]
+        along = rng.uniform(-BEYOND_ENDS, 1 + BEYOND_ENDS, size=(len(rows[-1]), 1))
+        lines = rows[-1] + along * (rows[-2] - rows[-1])
+        return np.concatenate([*stretched, lines])
+
+    return places

@@ -1,6 +1,7 @@
 """The second stage: a proposal fitted to the target by importance weights."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from jaxtyping import Array, Key
@@ -12,7 +13,7 @@ from involutive.core.keys import generator, split
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import Kernel
 from involutive.learning.budget import FIT, STRUCTURE
-from involutive.learning.find.again import look_again
+from involutive.learning.find.again import around_mixture, look_again
 from involutive.learning.find.search import WALK_DIMS
 from involutive.learning.fit.importance import (
     FittedMixture,
@@ -45,11 +46,13 @@ def fit_proposal(problem: Problem, found: Found) -> Fitted | None:
     try:
         with one_thread():
             space, fitted = _weighed(problem, spending, found, key_fit)
-            for key_turn in split(key_again, SEARCHES):
+            # a poor mixture covers little: what it misses says nothing of what was missed
+            for key_turn in split(key_again, SEARCHES if fitted.ess >= REACHES else 0):
                 key_search, key_refit = split(key_turn, 2)
                 new, count = look_again(
-                    problem, spending, space, fitted, found.gradients, key_search
-                )
+                    problem, spending, around_mixture(space, fitted),
+                    partial(_uncovered, space, fitted), found.gradients, key_search,
+                )  # fmt: skip
                 looked = replace(looked, second=looked.second + count, new=len(new))
                 if not len(new):
                     break
@@ -58,6 +61,10 @@ def fit_proposal(problem: Problem, found: Found) -> Fitted | None:
     except OutOfBudget:
         return None
     return _result(problem, spending, found, space, fitted, looked, key_pick)
+
+
+def _uncovered(space: Space, fitted: FittedMixture, points: np.ndarray) -> np.ndarray:
+    return space.uncovered(fitted, space.whiten(points))
 
 
 def _joined(points: np.ndarray, new: np.ndarray) -> np.ndarray:

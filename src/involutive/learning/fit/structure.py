@@ -32,12 +32,18 @@ from involutive.involutions.symmetry_search import symmetries
 from involutive.kernel.kernel import Kernel
 from involutive.kernel.symmetry_move import Symmetrised
 from involutive.learning.budget import STRUCTURE
-from involutive.learning.fit.importance import Space, component_counts, fit_by_weights
+from involutive.learning.find.again import around_draws, look_again
+from involutive.learning.fit.importance import (
+    BEYOND,
+    Space,
+    component_counts,
+    fit_by_weights,
+)
 from involutive.learning.judge.independence import chain_metrics
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import LearnSettings
-from involutive.learning.stages import Fitted, Proposal, Row
-from involutive.learning.weights import relative
+from involutive.learning.stages import Fitted, Looked, Proposal, Row
+from involutive.learning.weights import log_mean, relative
 
 BETTER = 1.1  # factor of effective draws that a candidate must gain over the mixture; a guess
 SAMPLE = 8192  # draws that a candidate is judged on; a guess
@@ -54,7 +60,7 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
     if fitted.settled or fitted.proposal.ess >= problem.settings.suffices:
         return fitted
     spending = problem.spend(STRUCTURE, fitted.cost)
-    keys = split(problem.keys.structure, 6)
+    *keys, key_again = split(problem.keys.structure, 7)
     best = fitted.proposal
     candidates = (_product, _symmetric, _heavy_tailed)
     for make, key_fit, key_judge in zip(candidates, keys[:3], keys[3:], strict=True):
@@ -66,12 +72,39 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
             break
         if best.ess >= problem.settings.poor:
             break
+    looked = fitted.looked
+    if best.components == 0 and best is not fitted.proposal:
+        looked = _looked_again(problem, spending, fitted, best.kernel, key_again)
     cost = spending.cost
     reached: list[Row] = [*fitted.reached, {"seconds": cost.seconds, "ess": best.ess}]
     # rounds train mixtures and couplings: they would throw a good structure away
     found = best is not fitted.proposal and best.components == 0
     settled = best.ess >= (problem.settings.poor if found else problem.settings.suffices)
-    return replace(fitted, proposal=best, cost=cost, settled=settled, reached=reached)
+    return replace(
+        fitted, proposal=best, looked=looked, cost=cost, settled=settled, reached=reached
+    )
+
+
+def _looked_again(
+    problem: Problem, spending: Spending, fitted: Fitted, kernel: Kernel, key: Key[Array, ""]
+) -> Looked:
+    """A second search for what a structured proposal has missed."""
+    key_draws, key_search = split(key, 2)
+    law = kernel.auxiliary
+    try:
+        draws, at = _weighed(spending.density, law, SAMPLE, key_draws)
+        top, q = float(at.max()), BatchedDistribution(law)
+
+        def uncovered(points: np.ndarray) -> np.ndarray:
+            at_points = spending.density.values(points) - q.values(points)
+            return np.nan_to_num(at_points, nan=-np.inf) > top + BEYOND
+
+        new, count = look_again(
+            problem, spending, around_draws(draws), uncovered, fitted.found.gradients, key_search
+        )
+    except OutOfBudget:
+        return replace(fitted.looked, second=0, new=0)
+    return replace(fitted.looked, second=count, new=len(new), log_z_weights=log_mean(at))
 
 
 def _better(
