@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from flowjax import bijections as fb
 from flowjax.distributions import AbstractDistribution
@@ -66,8 +67,9 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
     for make, key_fit, key_judge in zip(candidates, keys[:3], keys[3:], strict=True):
         try:
             with one_thread():
-                for name, law in make(problem, spending, fitted, key_fit):
-                    best = _better(problem, spending, best, name, law, key_judge)
+                for i, (name, law) in enumerate(make(problem, spending, fitted, key_fit)):
+                    key_law = jr.fold_in(key_judge, i)
+                    best = _better(problem, spending, best, name, law, key_law)
         except OutOfBudget:
             break
         if best.ess >= problem.settings.poor:
