@@ -215,7 +215,7 @@ def test_tops_of_one_mode_are_one():
     rows = rows_of(inv.targets.mog6(), 64)
     starts = 4 * np.random.default_rng(0).normal(size=(128, 2))
     climbed = climb(rows, starts, jr.key(0), DEFAULT, gradients=False)
-    assert climbed.modes == len(different_tops(climbed)) == 6
+    assert len(different_tops(climbed)) == len(climbed.laplace()[0]) == 6
 
 
 def test_a_narrow_mode_in_many_dimensions_is_climbed_to_from_narrow_starts():

@@ -8,6 +8,7 @@ often they are refused. With `--dynesty`, dynesty's static nested sampler beside
 
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -132,7 +133,7 @@ def refusals(seeds: int, num_samples: int) -> list[dict[str, Any]]:
 
 def nested(name: str, seeds: int) -> dict[str, Any]:
     """dynesty's static sampler with a uniform prior on a box, its volume added to log Z."""
-    import dynesty
+    dynesty: Any = import_module("dynesty")  # untyped
 
     case = CASES[name]()
     compiled, dim, width = jax.jit(case.target.log_density), case.target.dim, case.half_width

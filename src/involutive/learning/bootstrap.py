@@ -18,6 +18,7 @@ from involutive.kernel.classical import random_walk
 from involutive.kernel.kernel import Kernel
 from involutive.learning.budget import ROUNDS
 from involutive.learning.find.annealing import finite_draws
+from involutive.learning.find.climbs import Climbed
 from involutive.learning.find.search import gradients_useful
 from involutive.learning.judge.compose import best_composition
 from involutive.learning.outcome import Learned
@@ -90,7 +91,8 @@ def _fitted(
     ess = last.get("ess", 0.0)
     proposal = Proposal(made.kernel, last.get("acceptance", 0.0), ess, 0, history)
     cost = spending.cost
-    found = Found(made.samples, starts, 0, -np.inf, gradients, True, cost)
+    none = Climbed.none(starts.shape[1], starts.dtype).laplace()
+    found = Found(made.samples, starts, *none, -np.inf, gradients, True, cost)
     reached: list[Row] = [{"seconds": cost.seconds, "ess": ess}]
     return Fitted(
         found, proposal, made.samples, starts, starts[:0], rounds, True, 0.0, Looked(), cost,

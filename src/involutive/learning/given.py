@@ -11,6 +11,7 @@ from involutive.core.types import ArrayLike
 from involutive.kernel.kernel import AbstractKernel
 from involutive.learning.budget import SEARCH
 from involutive.learning.find.annealing import finite_points
+from involutive.learning.find.climbs import Climbed
 from involutive.learning.find.search import DISPERSED, gradients_useful
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem
@@ -71,4 +72,5 @@ def _found(problem: Problem, points: np.ndarray, key: Key[Array, ""]) -> Found:
     far = BatchedDistribution(problem.law).draws(key, DISPERSED)
     far = finite_points(spending.density, far.astype(points.dtype))
     gradients = gradients_useful(spending.density, points)
-    return Found(points, far, 0, -np.inf, gradients, True, spending.cost)
+    none = Climbed.none(points.shape[1], points.dtype).laplace()
+    return Found(points, far, *none, -np.inf, gradients, True, spending.cost)

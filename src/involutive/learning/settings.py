@@ -48,6 +48,7 @@ class LearnSettings:
         trusts_weights: effective draws per draw above which importance weights may choose
             components. [a guess]
         poor: effective draws per draw below which a local move precedes every proposal. [recipe]
+        missed: share of the points found that a proposal may leave uncovered. [a guess]
         tails: candidate shares of proposals drawn from components stretched by `tail_stretch`.
         tail_stretch: factor on the covariances of those components. [a guess]
         couplings_below: effective draws per draw below which couplings are trained. [recipe]
@@ -99,6 +100,7 @@ class LearnSettings:
     suffices: Number = 0.75
     trusts_weights: Number = 0.3
     poor: Number = 0.5
+    missed: Number = 0.05
     tails: tuple[Number, ...] = (0.0, 0.02, 0.06, 0.15)
     tail_stretch: Number = 3.0
     couplings_below: Number = 0.6

@@ -32,7 +32,9 @@ class Found:
     Attributes:
         points: points that cover the density, `(n, dim)`; their weights need not be right.
         starts: places apart from the modes, for chains that start elsewhere than the proposal.
-        modes: how many different tops climbs have reached; 0 where none climbed.
+        tops: `(k, dim)`, the different tops that climbs have reached; none where none climbed.
+        factors: `(k, dim, dim)`, square roots of the covariances by the Hessians at the tops.
+        log_masses: `(k,)`, of the modes by their tops' heights and Hessians.
         log_z: the log of the density's integral as annealing saw it, or -inf.
         gradients: whether the density has useful gradients.
         complete: whether the budget let the search finish.
@@ -41,11 +43,18 @@ class Found:
 
     points: np.ndarray
     starts: np.ndarray
-    modes: int
+    tops: np.ndarray
+    factors: np.ndarray
+    log_masses: np.ndarray
     log_z: Number
     gradients: bool
     complete: bool
     cost: Cost
+
+    @property
+    def modes(self) -> int:
+        """How many different tops climbs have reached."""
+        return len(self.tops)
 
 
 @register

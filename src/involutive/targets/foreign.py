@@ -141,7 +141,7 @@ def _from_numpyro(name: str, law: Any) -> Parameter:
         f"{name} must be declared by {KINDS}, got {type(law).__name__} of NumPyro",
     )
     check(
-        not support.is_discrete,
+        not getattr(support, "is_discrete", False),
         f"the prior of {name} must be continuous, but {type(law).__name__} is discrete; sum it out "
         "of the likelihood",
     )

@@ -6,6 +6,7 @@ larger than anywhere in q's weighted draws, q has missed something.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Key
@@ -14,14 +15,29 @@ from involutive._xla.batched import BatchedDistribution, OutOfBudget
 from involutive.core.keys import generator, split
 from involutive.core.types import Number
 from involutive.learning.find.annealing import anneal, finite_draws, finite_points
-from involutive.learning.find.climbs import climb
+from involutive.learning.find.climbs import Climbed, climb
 from involutive.learning.find.search import WALK_DIMS
 from involutive.learning.fit.importance import FittedMixture, Space
 from involutive.learning.problem import Problem, Spending
 
+LIGHTER = 7.0  # nats below the total that a missed mode's mass may lie and still count; a guess
 STRETCHES = (2.0, 4.0)  # factors on the components' scales that starting places are drawn at
 Places = Callable[[int, np.random.Generator], np.ndarray]
 BEYOND_ENDS = 0.5  # share of the distance between two components that lines go on for; a guess
+
+
+class Reached(NamedTuple):
+    """What a second search reached and q does not cover.
+
+    Attributes:
+        points: points that q misses.
+        climbed: the climbs that found them; none without gradients.
+        looked_at: how many places were reached in all.
+    """
+
+    points: np.ndarray
+    climbed: Climbed
+    looked_at: int
 
 
 def look_again(
@@ -29,45 +45,46 @@ def look_again(
     spending: Spending,
     places: Places,
     uncovered: Callable[[np.ndarray], np.ndarray],
+    log_z: Number,
     gradients: bool,
     key: Key[Array, ""],
-) -> tuple[np.ndarray, int]:
-    """Points that a fresh search reaches and q does not cover, and how many it looked at.
+) -> Reached:
+    """Look for what q has missed, from other starts than before.
 
     Args:
         problem: the density, with sizes.
         spending: what the stage may spend.
         places: `(count, rng)` to starting places around q.
         uncovered: whether q misses each row.
+        log_z: of the density, by q's weights: a mode of far less mass is left alone.
         gradients: whether climbs can be made; else annealing takes their place.
         key: randomness.
     """
     key_x, key_starts, key_climb, key_anneal = split(key, 4)
     settings, density = problem.settings, spending.density
     law = BatchedDistribution(problem.law, density.block)
+    none = Climbed.none(density.dim, np.dtype(density.dtype))
     try:
         draws, log_weights = finite_draws(
             density, law, key_x, max(int(settings.particles * settings.second_search), 64)
         )
-        if gradients:
-            count = max(int(settings.climbers * settings.second_search), 32)
-            rng = generator(key_starts)
-            near = _near_x(draws, count // 2, settings.widths, rng)
-            starts = np.concatenate([near, places(count // 2, rng)])
-            starts = finite_points(density, starts.astype(density.dtype))
-            hmc = density.dim > WALK_DIMS
-            climbed = climb(density, starts, key_climb, settings, gradients=hmc)
-            reached = np.concatenate([climbed.points, climbed.tops])
-        else:
+        if not gradients:
             reached = anneal(
                 density, law, draws, log_weights, key_anneal, settings, gradients=False
             ).points
-        if not len(reached):
-            return reached, 0
-        missed = uncovered(reached)
+            return Reached(reached[uncovered(reached)], none, len(reached))
+        count = max(int(settings.climbers * settings.second_search), 32)
+        rng = generator(key_starts)
+        near = _near_x(draws, count // 2, settings.widths, rng)
+        starts = np.concatenate([near, places(count // 2, rng)])
+        starts = finite_points(density, starts.astype(density.dtype))
+        hmc = density.dim > WALK_DIMS
+        climbed = climb(density, starts, key_climb, settings, gradients=hmc)
+        missed = uncovered(climbed.points) & (climbed.log_masses > log_z - LIGHTER)
     except OutOfBudget:
-        return np.zeros((0, problem.target.dim)), 0
-    return reached[missed], len(reached)
+        return Reached(none.points, none, 0)
+    new = Climbed(*(part[missed] for part in climbed))
+    return Reached(new.points, new, len(climbed.points))
 
 
 def _near_x(

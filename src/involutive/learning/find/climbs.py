@@ -43,10 +43,11 @@ class Climbed(NamedTuple):
         rows = np.zeros((0, dim), dtype)
         return cls(rows, rows, rows, np.zeros(0), rows, np.zeros((0, dim, dim), dtype))
 
-    @property
-    def modes(self) -> int:
-        """How many different tops were reached."""
-        return len(different_tops(self))
+    def laplace(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Different tops with square roots of their covariances and their log masses."""
+        chosen = different_tops(self) if len(self.tops) else []
+        scales = np.clip(self.scales[chosen], *SCALE_BOUNDS)
+        return self.tops[chosen], self.axes[chosen] * scales[:, None, :], self.log_masses[chosen]
 
 
 def different_tops(climbed: Climbed, most: int = 256) -> list[int]:

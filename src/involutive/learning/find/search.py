@@ -74,9 +74,11 @@ def _find(
     points = np.concatenate(found)
     points = points[np.isfinite(points).all(axis=1)]
     starts = _dispersed(draws, climbed, generator(key_far))
-    modes = climbed.modes if len(climbed.tops) else 0
+    heavy = Climbed(*(part[~spikes] for part in climbed))
     complete = not density.spent
-    return Found(points, starts, modes, annealed.log_z, gradients, complete, spending.cost)
+    return Found(
+        points, starts, *heavy.laplace(), annealed.log_z, gradients, complete, spending.cost
+    )
 
 
 def gradients_useful(density: BatchedDensity, points: np.ndarray) -> bool:

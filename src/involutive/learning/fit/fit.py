@@ -20,14 +20,15 @@ from involutive.learning.fit.importance import (
     Space,
     component_counts,
     fit_by_weights,
+    laplace_mixture,
+    with_modes,
 )
 from involutive.learning.fit.trained import train_proposal
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.stages import Fitted, Found, Looked, Proposal, Row
 
 REACHES = 0.2  # effective draws per draw of a mixture that repairs weights as it is; a guess
-MISSED = 0.005  # share of the points found that a mixture may leave uncovered; a guess
-SEARCHES = 2  # second searches, each after a refit with what the one before had found; a guess
+SEARCHES = 4  # second searches, each after a refit with what the one before had found; a guess
 FAR_DRAWS = 1000  # draws of X that the wide component covers; a guess
 
 
@@ -49,15 +50,17 @@ def fit_proposal(problem: Problem, found: Found) -> Fitted | None:
             # a poor mixture covers little: what it misses says nothing of what was missed
             for key_turn in split(key_again, SEARCHES if fitted.ess >= REACHES else 0):
                 key_search, key_refit = split(key_turn, 2)
-                new, count = look_again(
+                seen = look_again(
                     problem, spending, around_mixture(space, fitted),
-                    partial(_uncovered, space, fitted), found.gradients, key_search,
+                    partial(_uncovered, space, fitted), fitted.sample.log_z, found.gradients,
+                    key_search,
                 )  # fmt: skip
-                looked = replace(looked, second=looked.second + count, new=len(new))
-                if not len(new):
+                second = looked.second + seen.looked_at
+                looked = replace(looked, second=second, new=len(seen.points))
+                if not len(seen.points):
                     break
-                found = replace(found, points=_joined(found.points, new))
-                space, fitted = _weighed(problem, spending, found, key_refit)
+                found = replace(found, points=np.concatenate([found.points, seen.points]))
+                fitted = with_modes(space, fitted, seen.climbed, generator(key_refit))
     except OutOfBudget:
         return None
     return _result(problem, spending, found, space, fitted, looked, key_pick)
@@ -65,12 +68,6 @@ def fit_proposal(problem: Problem, found: Found) -> Fitted | None:
 
 def _uncovered(space: Space, fitted: FittedMixture, points: np.ndarray) -> np.ndarray:
     return space.uncovered(fitted, space.whiten(points))
-
-
-def _joined(points: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """Points with new ones, repeated until they are a tenth: few are lost among many."""
-    least = max(len(new), len(points) // 10)
-    return np.concatenate([points, new[np.resize(np.arange(len(new)), least)]])
 
 
 def _weighed(
@@ -85,7 +82,10 @@ def _weighed(
     space = Space.around(density, mean, factor, far, settings)
     white = space.whiten(found.points)
     counts = component_counts(found.modes, len(white), problem.target.dim, settings)
-    return space, fit_by_weights(space, white, key_weigh, counts, settings)
+    guess = None
+    if 0 < found.modes <= counts[0]:
+        guess = laplace_mixture(space, found.tops, found.factors, found.log_masses)
+    return space, fit_by_weights(space, white, key_weigh, counts, settings, guess)
 
 
 def _result(
@@ -118,7 +118,7 @@ def _result(
     helped = (
         found.gradients and problem.target.dim > WALK_DIMS and REACHES <= fitted.ess < settings.poor
     )
-    settled = (fitted.ess >= settings.suffices or helped) and missed <= MISSED
+    settled = (fitted.ess >= settings.suffices or helped) and missed <= settings.missed
     states = found.points[rng.permutation(len(found.points))[: settings.round_chains]]
     cost = spending.cost
     reached: list[Row] = [{"seconds": cost.seconds, "ess": fitted.ess}]

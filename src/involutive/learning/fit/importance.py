@@ -16,6 +16,7 @@ from jaxtyping import Array, Key
 from involutive._xla.batched import OutOfBudget
 from involutive.core.keys import generator, split
 from involutive.core.types import Number
+from involutive.learning.find.climbs import Climbed
 from involutive.learning.fit.em import fit_mixture, improved
 from involutive.learning.fit.mixture import Components, joined, merged
 from involutive.learning.judge.independence import chain_metrics
@@ -27,6 +28,7 @@ NEARLY = 0.93  # of `good_enough`, from which draws are lacking and not componen
 SETTLED = 0.8  # effective draws per draw from which only more draws help; a guess
 WORTH = 1.06  # factor of effective draws that another batch must promise; a guess
 LIGHT = 0.02  # weight of the components, in all, that lie between modes and link none; a guess
+LEAST_SHARE = 1e-3  # of the mass of the heaviest mode, that a mode's component gets; a guess
 LACK = np.log(8.0)  # bound on how much a lack of q at a point counts in seeding; a guess
 TOGETHER = 2  # batches that a mixture is fitted to together; a guess
 BEYOND = np.log(20.0)  # nats above the largest weight at which a point is not covered; a guess
@@ -183,6 +185,7 @@ def fit_by_weights(
     key: Key[Array, ""],
     counts: tuple[int, ...],
     settings: LearnSettings,
+    first_guess: Components | None = None,
 ) -> FittedMixture:
     """Fit mixtures of growing size to the target, from points that were found.
 
@@ -195,21 +198,28 @@ def fit_by_weights(
         key: randomness.
         counts: numbers of components to try.
         settings: sizes.
+        first_guess: a mixture to try before any other, such as one component per top.
 
     Raises:
         OutOfBudget: if not even the first mixture could be weighed.
     """
     key_draws, *keys = split(key, 1 + len(counts))
     rng, steps = generator(key_draws), 3 * settings.em_steps
-    first = fit_mixture(found, counts[0], keys[0], iterations=steps)
-    few = merged(first, LIGHT)
-    candidates = [few, first] if len(few.means) < len(first.means) else [first]
     best: FittedMixture | None = None
     try:
-        for mixture in candidates:
-            best, enough = _tried(space, mixture, found, best, rng)
-            if enough:
-                break
+        enough = False
+        if first_guess is not None:
+            # as it is: in many dimensions few draws would spoil covariances of Hessians
+            sample = space.sample(first_guess, settings.fit_draws // 4, rng)
+            best = space.judged(first_guess, sample)
+            enough = _good(best, settings)
+        if not enough:
+            first = fit_mixture(found, counts[0], keys[0], iterations=steps)
+            few = merged(first, LIGHT)
+            for mixture in [few, first] if len(few.means) < len(first.means) else [first]:
+                best, enough = _tried(space, mixture, found, best, rng)
+                if enough:
+                    break
         for count, key_count in zip(counts[1:], keys[1:], strict=True):
             assert best is not None
             if _good(best, settings):
@@ -226,6 +236,31 @@ def fit_by_weights(
         if best is None:
             raise
         return best
+
+
+def with_modes(
+    space: Space, fitted: FittedMixture, climbed: Climbed, rng: np.random.Generator
+) -> FittedMixture:
+    """Add one component per mode that climbs have found, by its top and Hessian, and fit again."""
+    tops, factors, log_masses = climbed.laplace()
+    if not len(tops):
+        return fitted
+    new = laplace_mixture(space, tops, factors, log_masses)
+    share = len(tops) / (len(tops) + len(fitted.mixture.means))
+    mixture = joined([fitted.mixture, new], (1 - share, share))
+    draws = space.settings.fit_draws
+    first = space.judged(mixture, space.sample(mixture, draws // 4, rng))
+    return _polished(space, first, draws // 2, rng, space.settings.good_enough)
+
+
+def laplace_mixture(
+    space: Space, tops: np.ndarray, factors: np.ndarray, log_masses: np.ndarray
+) -> Components:
+    """One component per top, with the covariance of its Hessian and its share of the mass."""
+    white = np.linalg.solve(space.factor, factors.astype(np.float64))
+    weights = np.maximum(relative(log_masses), LEAST_SHARE)
+    covariances = white @ np.swapaxes(white, 1, 2)
+    return Components(np.log(weights / weights.sum()), space.whiten(tops), covariances)
 
 
 def _good(best: FittedMixture, settings: LearnSettings) -> bool:

@@ -12,6 +12,7 @@ judged by the same metrics as the mixture; the one with the most effective draws
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ from involutive.auxiliary import GaussianMixture
 from involutive.auxiliary.em import em_student_t
 from involutive.auxiliary.products import ProductMixture, blocks_of, interactions
 from involutive.core.keys import split
+from involutive.core.types import Number
 from involutive.involutions.blocks import FunctionBlock
 from involutive.involutions.symmetries import Symmetries
 from involutive.involutions.symmetry_search import symmetries
@@ -69,7 +71,7 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
             with one_thread():
                 for i, (name, law) in enumerate(make(problem, spending, fitted, key_fit)):
                     key_law = jr.fold_in(key_judge, i)
-                    best = _better(problem, spending, best, name, law, key_law)
+                    best = _better(problem, spending, fitted, best, name, law, key_law)
         except OutOfBudget:
             break
         if best.ess >= problem.settings.poor:
@@ -95,38 +97,54 @@ def _looked_again(
     law = kernel.auxiliary
     try:
         draws, at = _weighed(spending.density, law, SAMPLE, key_draws)
-        top, q = float(at.max()), BatchedDistribution(law)
-
-        def uncovered(points: np.ndarray) -> np.ndarray:
-            at_points = spending.density.values(points) - q.values(points)
-            return np.nan_to_num(at_points, nan=-np.inf) > top + BEYOND
-
-        new, count = look_again(
-            problem, spending, around_draws(draws), uncovered, fitted.found.gradients, key_search
-        )
+        uncovered = partial(_uncovered, spending.density, law, float(at.max()))
+        seen = look_again(
+            problem, spending, around_draws(draws), uncovered, log_mean(at),
+            fitted.found.gradients, key_search,
+        )  # fmt: skip
     except OutOfBudget:
         return replace(fitted.looked, second=0, new=0)
-    return replace(fitted.looked, second=count, new=len(new), log_z_weights=log_mean(at))
+    return replace(
+        fitted.looked,
+        second=seen.looked_at,
+        new=len(seen.points),
+        log_z_weights=log_mean(at),
+    )
 
 
 def _better(
     problem: Problem,
     spending: Spending,
+    fitted: Fitted,
     best: Proposal,
     name: str,
     law: AbstractDistribution,
     key: Key[Array, ""],
 ) -> Proposal:
-    """The better of the best proposal so far and one from a new distribution."""
+    """The better of the best proposal so far and one from a new distribution.
+
+    The weights of q's own draws say nothing of a mode that q has missed, so q must also cover the
+    points that the search has found.
+    """
     _, at = _weighed(spending.density, law, SAMPLE, key)
     metrics = chain_metrics(at, at, at, np.zeros(len(at)))
-    row: Row = {"stage": name, **metrics}
+    points = fitted.found.points[:: max(len(fitted.found.points) // SAMPLE, 1)]
+    missed = float(np.mean(_uncovered(spending.density, law, at.max(), points)))
+    row: Row = {"stage": name, **metrics, "missed": missed}
     history = [*best.history, row]
-    if metrics["ess"] < BETTER * best.ess:
+    if metrics["ess"] < BETTER * best.ess or missed > problem.settings.missed:
         return replace(best, history=history)
     identity = FunctionBlock(fb.Identity((problem.target.dim,)))
     kernel = Kernel(problem.target, identity, law, problem.law)
     return Proposal(kernel, metrics["acceptance"], metrics["ess"], 0, history)
+
+
+def _uncovered(
+    density: BatchedDensity, law: AbstractDistribution, top: Number, points: np.ndarray
+) -> np.ndarray:
+    """Whether p/q at each point is far larger than at any draw of q."""
+    at = density.values(points) - BatchedDistribution(law).values(points)
+    return np.nan_to_num(at, nan=-np.inf) > top + BEYOND
 
 
 def _weighed(

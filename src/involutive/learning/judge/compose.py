@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
@@ -122,10 +123,11 @@ def best_composition(
     settings = problem.settings
     warmup = int(np.clip(np.ceil(WARMUP[0] / max(proposal.ess, 1e-3)), *WARMUP))
     best: Learned | None = None
-    for chance in chances:
+    for number, chance in enumerate(chances):
         kernel, began = compose(proposal.kernel, local, chance), spending.seconds
         least, most = warmup + settings.pilot_least, warmup + settings.pilot_draws
-        trace = run_chains(kernel, places, most, key, spending, least)
+        key_run = jr.fold_in(key, number)
+        trace = run_chains(kernel, places, most, key_run, spending, least)
         done = trace.position.shape[1]
         pilot = measured(trace, min(warmup, done // 2), elsewhere)
         outcome = _outcome(pilot, fitted, proposal, spending.cost)

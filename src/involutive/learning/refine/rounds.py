@@ -94,6 +94,7 @@ def polish(problem: Problem, fitted: Fitted) -> Fitted:
     )
     cost = spending.cost
     better = proposal if proposal.ess > fitted.proposal.ess else fitted.proposal
+    better = replace(better, history=proposal.history)
     reached: list[Row] = [*fitted.reached, {"seconds": cost.seconds, "ess": better.ess}]
     return replace(fitted, proposal=better, cost=cost, reached=reached, settled=True)
 
