@@ -319,3 +319,14 @@ def test_figures_see_a_rare_sticky_state():
     kernel = inv.Kernel(target, inv.FunctionBlock(g), wide)
     metrics = independence_metrics(kernel, points, jr.key(2))
     assert metrics["ess"] < 0.5 * metrics["acceptance"]
+
+
+@pytest.mark.parametrize("evaluations", [30, 4_000, 20_000])
+def test_an_evaluation_budget_binds(evaluations):
+    kernel = learn(
+        inv.targets.gaussian(2), key=0, budget=Budget(evaluations=evaluations), progress=False
+    )
+    assert kernel.outcome.evaluations <= evaluations
+    small = evaluations < 2_000
+    assert (kernel.outcome.ended == "budget") == small and kernel.outcome.converged != small
+    assert not small or "allow at least" in kernel.outcome.advice

@@ -227,6 +227,7 @@ def test_the_ratio_is_in_the_loss_with_its_weight(getkey):
     np.testing.assert_allclose(gained, 1.5 * found[0]["unevenness"], rtol=1e-4)
 
 
+@pytest.mark.deep
 def test_the_mixing_objective_raises_effective_draws(getkey):
     """Two modes on the line: a few hundred updates of the paper's network, made small."""
     plain, samples = small_kernel(), data_of(small_kernel(), getkey(), 2000)

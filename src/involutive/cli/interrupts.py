@@ -82,6 +82,9 @@ class Patience:
 
     def leave(self) -> None:
         """Say what was kept and end the process, with no word from any thread."""
+        progress = sys.modules.get("involutive.sampling.progress")
+        if progress is not None:  # not imported here: it takes seconds
+            progress.silence()
         self.say()
         sys.stdout.flush()
         sys.stderr.flush()

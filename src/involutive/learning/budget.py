@@ -13,6 +13,7 @@ from involutive.core.types import Number
 
 DEFAULT_SECONDS = 300.0  # where no budget is given; what the default sizes need is far less
 USUAL_SECONDS = 30.0  # that the default sizes take on two cores, compilation included
+LEAST_EVALUATIONS = 2000  # below which nothing can be found, let alone measured; a guess
 USUAL_EVALUATIONS = 8e6  # that the default sizes take; a guess
 # shares of a budget after which a stage must have ended; guesses
 SEARCH, FIT, STRUCTURE, ROUNDS, REPLICAS, PILOT = 0.35, 0.5, 0.6, 0.75, 0.9, 1.0
@@ -77,6 +78,12 @@ class Plan:
 
     budget: Budget
     began: Number
+
+    @property
+    def too_small(self) -> bool:
+        """Whether the budget allows no search at all."""
+        limit = self.budget.evaluations
+        return limit is not None and limit < LEAST_EVALUATIONS
 
     def until(self, share: Number, evaluations: int) -> Allowance:
         """What may be spent until a share of the budget is gone, of which so many are spent."""

@@ -133,6 +133,8 @@ def _pipeline(
         bar.stage(STAGES[number - 1], number, len(STAGES))
 
     try:
+        if last is None and problem.plan.too_small:
+            return best_so_far(problem, None, "budget")
         if last is None:
             stage(1)
             last = saved.write(find_modes(problem, initial))

@@ -13,7 +13,10 @@ def relative(log_weights: np.ndarray) -> np.ndarray:
 
 def log_mean(log_weights: np.ndarray) -> float:
     """The logarithm of the mean weight."""
-    return float(np.max(log_weights) + np.log(np.mean(relative(log_weights))))
+    weights = relative(log_weights)
+    if not weights.any():
+        return -np.inf
+    return float(np.max(log_weights) + np.log(np.mean(weights)))
 
 
 def effective(log_weights: np.ndarray) -> float:

@@ -21,8 +21,14 @@ BAR = 16  # characters
 EARLY = 0.02  # the share of the work from which on the time left is estimated; a guess
 UNFINISHED = 0.99  # the most that a bar shows before the work has ended
 
+_SILENCED = threading.Event()
 _HIDDEN: ContextVar[bool] = ContextVar("hidden", default=False)
 _OUTER: ContextVar["Progress | None"] = ContextVar("outer", default=None)
+
+
+def silence() -> None:
+    """Draw nothing more in this process: the last word is somebody else's."""
+    _SILENCED.set()
 
 
 @contextmanager
@@ -180,6 +186,8 @@ class Progress:
         return time.perf_counter() - self.began
 
     def _redraw(self) -> None:
+        if _SILENCED.is_set():
+            return
         if self._screen is not None:
             self._screen.show(self.line())
 

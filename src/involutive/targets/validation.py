@@ -202,9 +202,12 @@ def _changes(log_density: Callable[[Any], Any], dim: int, i: int) -> bool | None
     try:
         for point in fixed_points(dim)[:FLAT_POINTS]:
             here = _at(log_density, point, i, point[i])
-            for end in (-FAR, FAR):
+            # nearby as well: far out a density may be no number
+            for end in (point[i] + 1.0, -FAR, FAR):
                 there = _at(log_density, point, i, end)
-                if here != there and not (np.isnan(here) or np.isnan(there)):
+                if np.isnan(here) or np.isnan(there):
+                    continue
+                if here != there:
                     return True
                 told = told or bool(np.isfinite(here) and abs(here) * eps < LOST)
     except Exception:  # inside a trace, or it fails far out

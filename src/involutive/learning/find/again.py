@@ -68,6 +68,8 @@ def look_again(
         draws, log_weights = finite_draws(
             density, law, key_x, max(int(settings.particles * settings.second_search), 64)
         )
+        if not len(draws):
+            return Reached(none.points, none, 0)
         if not gradients:
             reached = anneal(
                 density, law, draws, log_weights, key_anneal, settings, gradients=False

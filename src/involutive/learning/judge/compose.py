@@ -22,7 +22,13 @@ from involutive.learning.find.annealing import finite_points
 from involutive.learning.fit.em import fit_mixture
 from involutive.learning.fit.tails import best_covered, covered, mixture_draws, pruned
 from involutive.learning.fit.trained import has_couplings
-from involutive.learning.judge.pilot import LEAST_ESS, Pilot, measured, run_chains
+from involutive.learning.judge.pilot import (
+    LEAST_ESS,
+    Pilot,
+    evaluations_per_step,
+    measured,
+    run_chains,
+)
 from involutive.learning.outcome import Learned, Outcome
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import local_move, move_within_modes
@@ -33,6 +39,7 @@ from involutive.training.likelihood import proposal_law
 RARELY, OFTEN = (0.005, 0.05, 0.3), (0.05, 0.3)  # chances of a local move, in the order to try
 KEEPS = 0.75  # of the proposal's effective draws that the kernel must have; else chains get stuck
 HOPED = 0.5  # of them that pilot chains must bear out before learning ends; a guess
+LEAST_PILOT, LEAST_CHAINS = 70, 8  # steps and chains without which a pilot says nothing; guesses
 WARMUP = (20, 200)  # bounds on the steps to discard; 20 effective draws' worth in between; a guess
 
 
@@ -67,6 +74,12 @@ def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
         )  # fmt: skip
     chances = local_chances(proposal.ess, settings.poor, cheap=not gradients)
     places, elsewhere = _places(problem, spending, fitted, key_start)
+    per_draw = LEAST_PILOT * (evaluations_per_step(local) + 1)
+    affordable = (spending.allowance.evaluations - spending.evaluations) / per_draw
+    if affordable < LEAST_CHAINS:
+        return best_so_far(problem, replace(fitted, cost=spending.cost), "budget")
+    count = int(min(len(places), affordable))
+    places, elsewhere = places[:count], elsewhere[:count]
     return best_composition(
         problem, spending, fitted, proposal, local, start, chances, places, elsewhere, key_pilot
     )

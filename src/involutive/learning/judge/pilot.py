@@ -76,8 +76,9 @@ def run_chains(
     parts, done = [], 0
     while done < steps:
         count = min(most, steps - done)
-        enough = least is not None and done >= least
-        if parts and (enough or least is None) and not spending.allows(cost * count):
+        enough = least is None or done >= least
+        over = spending.evaluations + cost * count > spending.allowance.evaluations
+        if parts and (over or (enough and not spending.allows())):
             break
         parts.append(chains.advance(count))
         done += count
