@@ -27,7 +27,7 @@ from involutive.targets.prior_transform import cube
 from involutive.targets.validation import check_constrain, check_program
 
 Vector = Float[Array, " dim"]
-LogDensity = Callable[[Any], Any]
+LogDensity = Callable[..., Any]
 Sampler = Callable[[Key[Array, ""], int], Float[Array, "n dim"]]
 
 

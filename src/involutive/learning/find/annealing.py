@@ -47,7 +47,7 @@ def finite_draws(
         if sum(map(len, kept)) >= count:
             break
     if not kept:
-        return law.draws(key, 0), np.zeros(0)
+        return np.zeros((0, density.dim), density.dtype), np.zeros(0)
     found, weights = np.concatenate(kept), np.concatenate(heights)
     rows = np.resize(np.arange(len(found)), count if len(found) else 0)
     return found[rows], weights[rows]
