@@ -1,5 +1,6 @@
 """What every test runs under: float64, no rank promotion, no key used twice, cached compilation."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from jaxtyping import PRNGKeyArray
 
 import table
+from involutive._xla.compilation import make_room
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -54,6 +56,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return next((i for i, name in enumerate(LONGEST) if name in item.nodeid), len(LONGEST))
 
     items.sort(key=place)
+
+
+_tests_run = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def room_for_programs() -> None:
+    """Forget compiled programs now and then: a process without memory maps left dies silently."""
+    if next(_tests_run) % 10 == 0:
+        make_room()
 
 
 @pytest.fixture

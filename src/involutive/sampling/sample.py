@@ -16,6 +16,7 @@ from flowjax.distributions import AbstractDistribution
 from jax.sharding import Mesh
 
 from involutive._version import __version__
+from involutive._xla.compilation import make_room
 from involutive.core.errors import check, check_count
 from involutive.core.keys import KeyLike, as_key
 from involutive.core.text import as_json
@@ -96,6 +97,7 @@ def sample(
         (8, 20, 2)
     """
     check(isinstance(kernel, AbstractKernel), _not_a_kernel(kernel))
+    make_room()
     root = as_key(key)
     check_count("num_chains", num_chains)
     check_count("num_samples", num_samples)
