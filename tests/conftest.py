@@ -13,7 +13,6 @@ import pytest
 from jaxtyping import PRNGKeyArray
 
 import table
-from involutive._xla.compilation import make_room
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -65,6 +64,8 @@ _tests_run = itertools.count(1)
 def room_for_programs() -> None:
     """Forget compiled programs now and then: a process without memory maps left dies silently."""
     if next(_tests_run) % 10 == 0:
+        from involutive._xla.compilation import make_room  # here: types are checked from then on
+
         make_room()
 
 
