@@ -40,6 +40,11 @@ class Patience:
         signal.signal(signal.SIGINT, lambda *_: self.leave())
         threading.Thread(target=self._listen, args=(hears,), daemon=True).start()
 
+    def end(self) -> None:
+        """Hear Ctrl-C no more: the command has ended, and the process may go on without it."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
     def keeps(self, checkpoint: Path | None, command: str) -> None:
         """Say that what is learned is kept in `checkpoint`, which `command` can go on from."""
         self._checkpoint, self._command, self.kept = checkpoint, command, ""

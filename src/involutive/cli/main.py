@@ -11,9 +11,12 @@ from involutive.cli.interrupts import INTERRUPTED, patience
 def main(argv: list[str] | None = None) -> None:
     """Run the command and exit; a user's mistake is one line and exit code 2."""
     patience.begin()
-    code = run(argv)
-    if code == INTERRUPTED:
-        patience.leave()
+    try:
+        code = run(argv)
+        if code == INTERRUPTED:
+            patience.leave()
+    finally:
+        patience.end()
     sys.exit(code)
 
 
