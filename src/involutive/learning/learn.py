@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 from involutive._xla.compilation import make_room
 from involutive.core.errors import check
 from involutive.core.keys import KeyLike, as_key
+from involutive.core.statistics import arviz
 from involutive.core.types import ArrayLike, Number
 from involutive.kernel.kernel import AbstractKernel
 from involutive.learning.budget import Budget, as_budget
@@ -41,6 +42,7 @@ from involutive.storage.format import PathLike
 from involutive.targets.fingerprint import check_density
 from involutive.targets.target import Target
 
+arviz()  # two seconds of import, which would else fall into the first learning
 STRATEGIES = ("pipeline", "bootstrap")
 STAGES = ("finding modes", "fitting a proposal", "refining by rounds", "measuring the kernel")
 

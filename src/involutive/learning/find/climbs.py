@@ -20,8 +20,10 @@ CHECK_EVERY = 25  # ascent steps in which some point must rise by RISE nats; a g
 RISE = 0.01
 PATH_POINTS = 4  # places per climb that are examined on the way into a spike; a guess
 SCALE_BOUNDS = (1e-6, 30.0)  # of the local scales that spreading uses; a guess
+TOP_SCALE_BOUNDS = (1e-8, 1e5)  # of those that a mode's normal has: weights judge it; a guess
 FIRST_STEP, STEP_BOUNDS = 0.1, (1e-9, 1e3)  # of Rprop; its growth 1.2 and cut 0.5 are standard
 SAME_TOP = 1.0  # local sds within which two tops are one mode; a guess
+NEWTON_STEPS = 4  # most Newton steps after the ascent: one reaches the top of a normal; a guess
 
 
 class Climbed(NamedTuple):
@@ -46,14 +48,14 @@ class Climbed(NamedTuple):
     def laplace(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Different tops with square roots of their covariances and their log masses."""
         chosen = different_tops(self) if len(self.tops) else []
-        scales = np.clip(self.scales[chosen], *SCALE_BOUNDS)
+        scales = np.clip(self.scales[chosen], *TOP_SCALE_BOUNDS)
         return self.tops[chosen], self.axes[chosen] * scales[:, None, :], self.log_masses[chosen]
 
 
 def different_tops(climbed: Climbed, most: int = 256) -> list[int]:
     """One climb per mode: tops within a local sd of each other are one, the highest mass first."""
     chosen: list[int] = []
-    inverse = climbed.axes / np.clip(climbed.scales, *SCALE_BOUNDS)[:, None, :]
+    inverse = climbed.axes / np.clip(climbed.scales, *TOP_SCALE_BOUNDS)[:, None, :]
     for i in np.argsort(-np.nan_to_num(climbed.log_masses, nan=-np.inf), kind="stable"):
         gaps = climbed.tops[chosen] - climbed.tops[i]
         white = np.einsum("kij,ki->kj", inverse[chosen], gaps)
@@ -118,9 +120,38 @@ def climb(
     dimensions. Step sizes adapt along the way: the moves only have to find the mode's bulk.
     """
     tops, heights = ascend(density, points, settings.climb_steps)
-    scales, axes = local_scales(density.hessians(tops))
+    tops, heights, scales, axes = newton(density, tops, heights)
     spread = _spread(density, tops, scales, axes, generator(key), settings.spread_steps, gradients)
     return Climbed(points, tops, spread, laplace(heights, scales), scales, axes)
+
+
+def newton(
+    density: BatchedDensity, tops: np.ndarray, heights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Newton steps from where ascents have ended, with the local scales and axes there.
+
+    The step is `|H|⁻¹ g`, with the absolute eigenvalues of the Hessian H, and is kept where the
+    density rises. Rprop treats every coordinate alone, so that in a narrow oblique ridge it ends
+    short of the top, each climb elsewhere; a Newton step reaches the top of a normal at once.
+    """
+    for _ in range(NEWTON_STEPS):
+        scales, axes = local_scales(density.hessians(tops))
+        gradients = np.nan_to_num(density.gradients(tops)[1], posinf=0.0, neginf=0.0)
+        along = np.einsum("nij,ni->nj", axes, gradients)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not np.any(0.5 * np.sum((along * scales) ** 2, axis=1) > RISE):
+                break
+            steps = np.einsum("nij,nj->ni", axes, along * scales**2)
+            new = (tops + steps).astype(tops.dtype)
+            values = density.values(new)
+            higher = values > heights
+            rose = np.any(values - heights > RISE)
+        tops, heights = np.where(higher[:, None], new, tops), np.where(higher, values, heights)
+        if not rose:
+            break
+    else:
+        scales, axes = local_scales(density.hessians(tops))
+    return tops, heights, scales, axes
 
 
 def on_the_way(

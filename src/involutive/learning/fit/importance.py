@@ -297,6 +297,8 @@ def _refined(space: Space, best: FittedMixture, rng: np.random.Generator) -> Fit
     """The best mixture, or a simpler one that loses little, fitted to more draws."""
     settings = space.settings
     draws = settings.fit_draws
+    if best.ess > settings.good_enough:  # more draws would spoil covariances of Hessians
+        return best
     if best.ess < settings.trusts_weights:  # too little to tell which components are needed
         best = _polished(space, best, draws // 2, rng, settings.trusts_weights)
     few = _simpler(space, best)
