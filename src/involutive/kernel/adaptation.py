@@ -7,6 +7,7 @@ one that the ladder began with. Step sizes follow the acceptance rate inside a r
 changes nothing: it is the measurement.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from jaxtyping import Array, Key
 from involutive.auxiliary import GaussianMixture, Joined
 from involutive.core.errors import check_count
 from involutive.core.keys import KeyLike, as_key
+from involutive.core.types import Number
 from involutive.kernel.kernel import State
 from involutive.kernel.ladder import Ladder, equal_rejection, measured, trip_rate
 from involutive.kernel.replicas import Tempered
@@ -50,6 +52,8 @@ class Adaptation:
         ladders: ladders run side by side.
         fit: `(n, dim)` cold draws to a distribution, the fitted reference; None keeps the first.
         learned_swaps: try affine transports between neighbours.
+        seconds: wall time after which no round begins that is expected to end later; None for all
+            rounds.
 
     Example:
         >>> import involutive as inv
@@ -62,6 +66,7 @@ class Adaptation:
     ladders: int = 32
     fit: Fit | None = None
     learned_swaps: bool = True
+    seconds: Number | None = None
 
     def __post_init__(self) -> None:
         for name in ("rounds", "scans", "ladders"):
@@ -140,15 +145,31 @@ def adapt_ladder(kernel: Tempered, *, key: KeyLike, settings: Adaptation | None 
     """
     how = settings or Adaptation()
     work = _Work(kernel, as_key(key), how)
+    number, clock = 0, _Clock(how.seconds)
     for number in range(how.rounds):
         seen = work.run(how.scans * 2**number, adapt=True)
         work.rescale(seen)
         work.reschedule(seen, how.rounds - number)
         if how.fit is not None and number >= 1 and number % 2 == 1 and number < how.rounds - 1:
             work.refit(seen)
-    if how.learned_swaps:
-        work.try_transports(how.scans * 2 ** max(how.rounds - 2, 0))
-    return work.finished(work.run(how.scans * 2 ** (how.rounds - 1), adapt=False))
+        if not clock.allows_another():
+            break
+    if how.learned_swaps and number == how.rounds - 1:
+        work.try_transports(how.scans * 2 ** max(number - 1, 0))
+    return work.finished(work.run(how.scans * 2**number, adapt=False))
+
+
+class _Clock:
+    """Whether the next round, of twice the scans, and the measurement after it fit in the time."""
+
+    def __init__(self, seconds: Number | None):
+        self._last = time.perf_counter()
+        self._end = float("inf") if seconds is None else self._last + seconds
+
+    def allows_another(self) -> bool:
+        now = time.perf_counter()
+        took, self._last = now - self._last, now
+        return now + 4 * took < self._end
 
 
 class _Work:

@@ -10,6 +10,7 @@ from flowjax.distributions import AbstractDistribution, Transformed
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import AbstractKernel, Kernel
+from involutive.kernel.replicas import Tempered
 
 
 def proposal_distribution(kernel: AbstractKernel) -> AbstractDistribution | None:
@@ -36,6 +37,8 @@ def proposal_distribution(kernel: AbstractKernel) -> AbstractDistribution | None
     if isinstance(mover, Mixture | Cycle):
         found = (proposal_distribution(part) for part in reversed(mover.kernels))
         return next((q for q in found if q is not None), None)
+    if isinstance(mover, Tempered):
+        return mover.reference
     if not isinstance(mover, Kernel) or not isinstance(mover.involution, FunctionBlock):
         return None
     if mover.auxiliary.shape != (mover.target.dim,):

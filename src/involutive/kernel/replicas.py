@@ -145,6 +145,22 @@ class Tempered(AbstractKernel):
         """How many replicas there are, the hot and the cold one included."""
         return self.betas.shape[0]
 
+    def repeated(self, scans: int) -> "Tempered":
+        """The same ladder with that many scans per step."""
+        made = Tempered(
+            self.target, self.reference, self.betas, self.steps, self.scales, leaps=self.leaps,
+            scans=scans, initial=self.initial, ladders=self.ladders,
+            warmup=-(-self.warmup * self.scans // scans), ladder=self.ladder,
+        )  # fmt: skip
+        return eqx.tree_at(lambda m: m.exchange, made, self.exchange, is_leaf=lambda x: x is None)
+
+    @property
+    def evaluations_per_step(self) -> int:
+        """Density evaluations per step; a gradient counts as three."""
+        moved, swapped = self.num_replicas - 1, self.exchange is not None
+        local = 2 if self.leaps is None else 3 * (self.leaps + 1) + 1
+        return self.scans * (moved * (local + 2 * swapped) + 1)
+
     def carry(self, position: Vector, key: Key[Array, ""] | None = None) -> Replicas:
         """Start the replicas by an adapted ladder or the reference; without a key at `position`."""
         inner = self.num_replicas - 2

@@ -6,7 +6,8 @@
    not enough. Where one of them suffices, chains judge it and learning ends.
 3. `next_round`, repeated: chains repair the weights of the modes, and their draws train the next
    proposal; couplings join where a mixture is not enough. `polish` trains once at full length.
-4. `measure` composes proposal and local move, and measures the kernel on chains started apart.
+4. `measure` composes proposal and local move, and measures the kernel on chains started apart;
+   where it does not mix, `try_replicas` puts a ladder of replicas between proposal and target.
 
 Every stage is a function from one frozen result to the next (`stages.py`); a checkpoint holds the
 last one. Everything learned is fixed before the first draw is kept.
@@ -32,6 +33,7 @@ from involutive.learning.given import as_initial, from_kernel, from_samples
 from involutive.learning.judge.compose import best_so_far, borne_out, measure
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, initial_distribution, pose
+from involutive.learning.refine.replicas import try_replicas
 from involutive.learning.refine.rounds import more_rounds, next_round, polish
 from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Fitted, Found
@@ -150,7 +152,7 @@ def _pipeline(
         if last.rounds == 0 and not last.settled:
             last = saved.write(train_on_points(problem, try_structures(problem, last)))
         bar.update(ess_per_draw=last.proposal.ess, evaluations=last.cost.evaluations)
-        if last.rounds == 0 and last.settled:
+        if last.rounds == 0 and (last.settled or last.symmetries is not None):
             stage(4)
             learned = measure(problem, last, problem.keys.judge)
             if borne_out(learned, last.proposal.ess, problem.settings.poor):
@@ -165,7 +167,8 @@ def _pipeline(
             bar.update(ess_per_draw=last.proposal.ess, evaluations=last.cost.evaluations)
         last = saved.write(polish(problem, last))
         stage(4)
-        return measure(problem, last, problem.keys.finish)
+        learned = measure(problem, last, problem.keys.finish)
+        return try_replicas(problem, last, learned)
     except KeyboardInterrupt:
         return best_so_far(problem, last, "interrupted")
 

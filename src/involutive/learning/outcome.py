@@ -4,12 +4,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
+from flowjax.bijections import Identity
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
 from involutive.core.views import view
+from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import AbstractKernel, Info, Kernel, State
+from involutive.kernel.replicas import Tempered
 from involutive.learning.stages import Looked, Row
 from involutive.storage.codec import register
 from involutive.targets.target import Target
@@ -117,7 +120,10 @@ class Learned(AbstractKernel):
 
     @property
     def proposal(self) -> Kernel:
-        """The learned global proposal alone."""
+        """The learned global proposal alone; of a ladder of replicas, draws of its reference."""
+        if isinstance(self.kernel, Tempered):
+            identity = FunctionBlock(Identity((self.target.dim,)))
+            return Kernel(self.target, identity, self.kernel.reference, self.initial)
         parts = self.kernel.kernels if isinstance(self.kernel, Mixture | Cycle) else (self.kernel,)
         return next(part for part in reversed(parts) if isinstance(part, Kernel))
 

@@ -64,6 +64,7 @@ class LearnSettings:
         round_steps: steps of those chains per round; the second half is kept. [recipe]
         most_rounds: most rounds. [recipe]
         round_shorter: factor by which a round's training is shorter than the last one's. [a guess]
+        replicas_below: effective draws per draw below which replicas are tried. [a guess]
         pilot_chains: chains that measure the learned kernel. [as many as `sample` runs]
         pilot_draws: draws of each. [a guess]
         pilot_least: fewest draws of each, whatever the budget. [a guess]
@@ -116,6 +117,7 @@ class LearnSettings:
     round_steps: int = 80
     most_rounds: int = 6
     round_shorter: Number = 3.0
+    replicas_below: Number = 0.1
     pilot_chains: int = 64
     pilot_draws: int = 1000
     pilot_least: int = 200

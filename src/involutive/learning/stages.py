@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from involutive.core.types import Number
+from involutive.involutions.symmetries import Symmetries
 from involutive.kernel.kernel import Kernel
 from involutive.storage.codec import register
 
@@ -118,6 +119,8 @@ class Fitted:
         looked: how it was looked for what may be missing.
         cost: what it took, the stages before included.
         reached: one row per training: seconds since the start, effective draws per draw.
+        symmetries: exchanges and sign flips that leave the density alone, where they were looked
+            for and found.
     """
 
     found: Found
@@ -131,3 +134,4 @@ class Fitted:
     looked: Looked
     cost: Cost
     reached: list[Row] = field(default_factory=list)
+    symmetries: Symmetries | None = None

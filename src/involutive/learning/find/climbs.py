@@ -23,6 +23,7 @@ SCALE_BOUNDS = (1e-6, 30.0)  # of the local scales that spreading uses; a guess
 TOP_SCALE_BOUNDS = (1e-8, 1e5)  # of those that a mode's normal has: weights judge it; a guess
 FIRST_STEP, STEP_BOUNDS = 0.1, (1e-9, 1e3)  # of Rprop; its growth 1.2 and cut 0.5 are standard
 SAME_TOP = 1.0  # local sds within which two tops are one mode; a guess
+STEEPEST = 1e24  # of second derivatives, beyond which eigenvalues are not computed reliably
 NEWTON_STEPS = 4  # most Newton steps after the ascent: one reaches the top of a normal; a guess
 
 
@@ -212,7 +213,7 @@ def laplace(heights: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 def local_scales(hessians: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The scales `1/√|eigenvalue|` of Hessians, and their axes."""
-    hessians = np.where(np.isfinite(hessians), -hessians, 0.0)
+    hessians = np.where(np.isfinite(hessians), np.clip(-hessians, -STEEPEST, STEEPEST), 0.0)
     hessians = 0.5 * (hessians + np.swapaxes(hessians, 1, 2))
     values, axes = np.linalg.eigh(hessians.astype(np.float64))
     return 1 / np.sqrt(np.maximum(np.abs(values), 1e-12)), axes

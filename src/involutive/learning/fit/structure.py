@@ -63,7 +63,9 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
     if fitted.settled or fitted.proposal.ess >= problem.settings.suffices:
         return fitted
     spending = problem.spend(STRUCTURE, fitted.cost)
-    *keys, key_again = split(problem.keys.structure, 7)
+    *keys, key_again, key_find = split(problem.keys.structure, 8)
+    found = symmetries(problem.target, key=key_find, points=fitted.found.points[:64])
+    fitted = replace(fitted, symmetries=found if len(found) else None)
     best = fitted.proposal
     candidates = (_product, _symmetric, _heavy_tailed)
     for make, key_fit, key_judge in zip(candidates, keys[:3], keys[3:], strict=True):
@@ -183,15 +185,14 @@ class FoldedDensity:
 def _symmetric(
     problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
 ) -> Distributions:
-    key_find, key_fit = split(key, 2)
-    found = symmetries(problem.target, key=key_find, points=fitted.found.points[:64])
-    if not len(found) or len(found.elements(MOST_ELEMENTS + 1)[0]) > MOST_ELEMENTS:
+    found = fitted.symmetries
+    if found is None or len(found.elements(MOST_ELEMENTS + 1)[0]) > MOST_ELEMENTS:
         return
     fold = _folding(found)
     points = fold(fitted.found.points)
     density = FoldedDensity(spending.density, fold)
     modes = max(fitted.found.modes // len(found.elements()[0]), 1)
-    base = _mixture_on(density, points, modes, problem.settings, key_fit)
+    base = _mixture_on(density, points, modes, problem.settings, key)
     yield f"mixture made symmetric ({found})".replace("\n", "; "), Symmetrised(base, found)
 
 

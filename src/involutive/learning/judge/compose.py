@@ -14,9 +14,11 @@ from involutive.bijections.whitening import whitening
 from involutive.core.keys import split
 from involutive.core.types import Number
 from involutive.involutions.blocks import FunctionBlock
+from involutive.involutions.symmetries import Symmetries
 from involutive.kernel.classical import random_walk
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import AbstractKernel, Kernel
+from involutive.kernel.symmetry_move import SymmetryMove
 from involutive.learning.budget import PILOT
 from involutive.learning.find.annealing import finite_points
 from involutive.learning.fit.em import fit_mixture
@@ -38,17 +40,23 @@ from involutive.training.likelihood import proposal_law
 
 RARELY, OFTEN = (0.005, 0.05, 0.3), (0.05, 0.3)  # chances of a local move, in the order to try
 KEEPS = 0.75  # of the proposal's effective draws that the kernel must have; else chains get stuck
+ALONE = 0.4  # effective draws per draw at which a poor proposal with local moves is kept; a guess
 HOPED = 0.5  # of them that pilot chains must bear out before learning ends; a guess
 LEAST_PILOT, LEAST_CHAINS = 70, 8  # steps and chains without which a pilot says nothing; guesses
 WARMUP = (20, 200)  # bounds on the steps to discard; 20 effective draws' worth in between; a guess
 
 
-def compose(proposal: Kernel, local: Kernel, chance: Number) -> AbstractKernel:
+def compose(
+    proposal: Kernel, local: Kernel, chance: Number, symmetries: Symmetries | None = None
+) -> AbstractKernel:
     """Join a global proposal with a local move, made with probability `chance`.
 
     The local move makes the kernel irreducible whatever was learned, and frees chains from states
-    that the proposal rarely reaches. At `chance` one it is made before every global move.
+    that the proposal rarely reaches. At `chance` one it is made before every global move, and a
+    random element of the density's symmetries between the two.
     """
+    if chance >= 1 and symmetries is not None:
+        return Cycle([local, SymmetryMove(proposal.target, symmetries), proposal])
     if chance >= 1:
         return Cycle([local, proposal])
     return Mixture([local, proposal], [chance, 1 - chance])
@@ -73,7 +81,7 @@ def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
             gradients=gradients, initial=problem.law,
         )  # fmt: skip
     chances = local_chances(proposal.ess, settings.poor, cheap=not gradients)
-    places, elsewhere = _places(problem, spending, fitted, key_start)
+    places, elsewhere = places_apart(problem, spending, fitted, key_start)
     per_draw = LEAST_PILOT * (evaluations_per_step(local) + 1)
     affordable = (spending.allowance.evaluations - spending.evaluations) / per_draw
     if affordable < LEAST_CHAINS:
@@ -93,11 +101,11 @@ def _is_mixture(kernel: Kernel) -> bool:
 def borne_out(learned: Learned, promised: Number, poor: Number) -> bool:
     """Whether pilot chains bear out what the weights of a proposal promise."""
     outcome = learned.outcome
-    hoped = promised if promised >= poor else 1.0  # HMC before every proposal was to help
+    hoped = promised if promised >= poor else ALONE / HOPED  # a local move was to help
     return outcome.converged and outcome.ess_per_draw > HOPED * hoped
 
 
-def _places(
+def places_apart(
     problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Where pilot chains start: from the proposal, and one chain in four from other places."""
@@ -133,26 +141,45 @@ def best_composition(
     key: Key[Array, ""],
 ) -> Learned:
     """Try chances of a local move in turn; the kernel with most effective draws per draw."""
-    settings = problem.settings
     warmup = int(np.clip(np.ceil(WARMUP[0] / max(proposal.ess, 1e-3)), *WARMUP))
     best: Learned | None = None
     for number, chance in enumerate(chances):
-        kernel, began = compose(proposal.kernel, local, chance), spending.seconds
-        least, most = warmup + settings.pilot_least, warmup + settings.pilot_draws
-        key_run = jr.fold_in(key, number)
-        trace = run_chains(kernel, places, most, key_run, spending, least)
-        done = trace.position.shape[1]
-        pilot = measured(trace, min(warmup, done // 2), elsewhere)
-        outcome = _outcome(pilot, fitted, proposal, spending.cost)
-        starts = on_device(fitted.found.starts) if len(fitted.found.starts) else None
-        if best is None or outcome.ess_per_draw > best.outcome.ess_per_draw:
-            best = Learned(problem.target, start, kernel, warmup, outcome, starts)
+        kernel = compose(proposal.kernel, local, chance, fitted.symmetries)
+        began, key_run = spending.seconds, jr.fold_in(key, number)
+        learned = judged(
+            problem, spending, fitted, proposal, kernel, start, warmup, places, elsewhere, key_run
+        )
+        if best is None or learned.outcome.ess_per_draw > best.outcome.ess_per_draw:
+            best = learned
         # a chain held in rare states shows as fewer effective draws than the proposal promises
-        enough = outcome.ess_per_draw > KEEPS * proposal.ess
-        if enough or not spending.allows(len(places) * done, spending.seconds - began):
+        enough = learned.outcome.ess_per_draw > KEEPS * proposal.ess
+        cost = len(places) * (warmup + problem.settings.pilot_least)
+        if enough or not spending.allows(cost, spending.seconds - began):
             break
     assert best is not None
     return best
+
+
+def judged(
+    problem: Problem,
+    spending: Spending,
+    fitted: Fitted,
+    proposal: Proposal,
+    kernel: AbstractKernel,
+    start: AbstractDistribution,
+    warmup: int,
+    places: np.ndarray,
+    elsewhere: np.ndarray,
+    key: Key[Array, ""],
+) -> Learned:
+    """A kernel with what pilot chains from `places` say of it."""
+    settings = problem.settings
+    least, most = warmup + settings.pilot_least, warmup + settings.pilot_draws
+    trace = run_chains(kernel, places, most, key, spending, least)
+    pilot = measured(trace, min(warmup, trace.position.shape[1] // 2), elsewhere)
+    outcome = _outcome(pilot, fitted, proposal, spending.cost)
+    starts = on_device(fitted.found.starts) if len(fitted.found.starts) else None
+    return Learned(problem.target, start, kernel, warmup, outcome, starts)
 
 
 def local_chances(ess: Number, poor: Number, cheap: bool) -> tuple[Number, ...]:

@@ -5,6 +5,7 @@ places that the search passed. Were all of them to start from the proposal, R-ha
 proposal with itself, and a mode that it misses would be missed by every chain.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +17,14 @@ from jaxtyping import Array, Key
 from involutive.core.statistics import ess, rhat, rhat_between
 from involutive.core.types import Number
 from involutive.kernel.kernel import AbstractKernel
+from involutive.kernel.replicas import Tempered
 from involutive.learning.problem import Spending
 from involutive.sampling.runner import Chains
 from involutive.sampling.sample import CHUNK
 
 LARGEST_RHAT = 1.01  # standard: Vehtari et al. 2021; the verdict on draws asks for the same
 LARGEST_GROUPS = 1.05  # nested R-hat between groups of starts, for the few draws of a pilot
+FIRST_STEPS = 10  # after which the time of a step is known; a guess
 LEAST_ESS = 400.0  # effective draws below which ESS and R-hat are themselves uncertain (ibid.)
 
 
@@ -72,7 +75,8 @@ def run_chains(
     chains = Chains(kernel, key, range(len(states)), capacity=CHUNK, devices=devices)
     chains.start(states)
     cost = len(states) * evaluations_per_step(kernel)
-    most = int(np.clip((spending.allowance.evaluations - spending.evaluations) / cost, 1, CHUNK))
+    left = spending.allowance.evaluations - spending.evaluations
+    most = int(np.clip(left / cost, 1, FIRST_STEPS))
     parts, done = [], 0
     while done < steps:
         count = min(most, steps - done)
@@ -80,14 +84,25 @@ def run_chains(
         over = spending.evaluations + cost * count > spending.allowance.evaluations
         if parts and (over or (enough and not spending.allows())):
             break
+        began = time.perf_counter()
         parts.append(chains.advance(count))
         done += count
         spending.note(cost * count)
+        most = _affordable(spending, cost, (time.perf_counter() - began) / count)
     return jax.tree.map(lambda *rows: np.concatenate(rows, axis=1), *parts)
+
+
+def _affordable(spending: Spending, cost: int, seconds: Number) -> int:
+    """Steps of that many evaluations and seconds that the allowance has room for."""
+    left = spending.allowance.evaluations - spending.evaluations
+    by_time = spending.allowance.seconds / max(seconds, 1e-9)
+    return int(np.clip(min(left / cost, by_time), 1, CHUNK))
 
 
 def evaluations_per_step(kernel: AbstractKernel) -> int:
     """Density evaluations per step; a gradient counts as three."""
+    if isinstance(kernel, Tempered):
+        return kernel.evaluations_per_step
     parts = getattr(kernel, "kernels", (kernel,))
     leaps = [getattr(getattr(part, "involution", None), "num_steps", 0) for part in parts]
     return sum(1 + 3 * (int(steps) + 1) if steps else 1 for steps in leaps)
