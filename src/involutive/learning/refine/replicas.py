@@ -7,7 +7,6 @@ better for the same work.
 
 from dataclasses import replace
 
-import equinox as eqx
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
@@ -24,7 +23,7 @@ from involutive.kernel.replicas import Tempered
 from involutive.learning.budget import REPLICAS
 from involutive.learning.judge.compose import judged, places_apart
 from involutive.learning.judge.pilot import evaluations_per_step
-from involutive.learning.outcome import Learned
+from involutive.learning.outcome import Learned, Outcome
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import within_mode_factor
 from involutive.learning.stages import Fitted, Row
@@ -60,16 +59,28 @@ def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
         problem, spending, fitted, fitted.proposal, kernel, kernel.reference, kernel.warmup,
         places, elsewhere, key_pilot,
     )  # fmt: skip
+    looked = rival.outcome.looked
+    assert kernel.ladder is not None and looked is not None
     mine, theirs = (_merit(one, problem, fitted) for one in (learned, rival))
     rows = [_row("proposal and local move", learned, mine), _row(str(kernel.ladder), rival, theirs)]
     best = rival if theirs > mine else learned
+    if best is rival:
+        log_z = float(kernel.ladder.log_z)  # better known than by the weights of q
+        best = _with(best, replace(best.outcome, looked=replace(looked, log_z_weights=log_z)))
     outcome = replace(
         best.outcome,
         history=[*outcome.history, *rows],
         evaluations=rival.outcome.evaluations,
         seconds=rival.outcome.seconds,
     )
-    return eqx.tree_at(lambda k: k.outcome, best, outcome, is_leaf=lambda x: x is best.outcome)
+    return _with(best, outcome)
+
+
+def _with(learned: Learned, outcome: Outcome) -> Learned:
+    """The same kernel with another record."""
+    return Learned(
+        learned.target, learned.initial, learned.kernel, learned.warmup, outcome, learned.starts
+    )
 
 
 def _affordable(spending: Spending) -> bool:
