@@ -31,7 +31,6 @@ from involutive.learning.judge.pilot import (
     measured,
     run_chains,
 )
-from involutive.learning.judge.unvisited import look_for_unvisited
 from involutive.learning.outcome import Learned, Outcome
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import local_move, move_within_modes
@@ -174,15 +173,10 @@ def judged(
     key: Key[Array, ""],
 ) -> Learned:
     """A kernel with what pilot chains from `places` say of it."""
-    settings, (key_chains, key_look) = problem.settings, split(key, 2)
+    settings = problem.settings
     least, most = warmup + settings.pilot_least, warmup + settings.pilot_draws
-    trace = run_chains(kernel, places, most, key_chains, spending, least)
-    warm = min(warmup, trace.position.shape[1] // 2)
-    pilot = measured(trace, warm, elsewhere)
-    if pilot.agree and not fitted.looked.second:
-        visited = trace.position[:, warm:]
-        looked = look_for_unvisited(problem, spending, fitted, visited, key_look)
-        fitted = replace(fitted, looked=looked)
+    trace = run_chains(kernel, places, most, key, spending, least)
+    pilot = measured(trace, min(warmup, trace.position.shape[1] // 2), elsewhere)
     outcome = _outcome(pilot, fitted, proposal, spending.cost)
     starts = on_device(fitted.found.starts) if len(fitted.found.starts) else None
     return Learned(problem.target, start, kernel, warmup, outcome, starts)
