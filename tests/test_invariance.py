@@ -230,6 +230,12 @@ def conditional() -> Kernel:
     return inv.metropolis_hastings(lopsided(), law)
 
 
+def several_tries() -> Kernel:
+    """The chosen one of three tries around half of the state."""
+    law = inv.ConditionalNormal(lambda x: 0.5 * x + 0.3, lambda x: 0.3 * jnp.tanh(x) - 0.3, 2)
+    return inv.multiple_try(lopsided(), law, tries=3)
+
+
 def persistent() -> inv.Persistent:
     """HMC of one leap with a momentum that is refreshed in part."""
     return inv.Persistent(inv.hmc(lopsided(), 0.9, 1), memory=0.8)
@@ -237,6 +243,7 @@ def persistent() -> inv.Persistent:
 
 RIGHT: dict[str, Callable[[], Case]] = {
     "proposal that depends on the state": lambda: Case(conditional()),
+    "multiple-try": lambda: Case(several_tries()),
     "persistent momentum": lambda: Case(persistent()),
     "random walk": lambda: Case(walk()),
     "hmc": lambda: Case(inv.hmc(lopsided(), 0.7, 3, scale=jnp.array([1.2, 0.8]))),
@@ -326,6 +333,14 @@ def condition_ahead(kernel, state, v, p, log_det, key):
     law = kernel.auxiliary
     right = law.log_prob(v, condition=state.position)
     return p.log_ratio + right - law.log_prob(v, condition=p.state.position)
+
+
+def as_one_try(kernel, state, v, p, log_det, key):
+    """The ratio of a single try: neither the other tries nor the reference points count."""
+    new, q = p.state, kernel.auxiliary.proposal.log_prob
+    there = q(new.position, condition=state.position)
+    back = q(state.position, condition=new.position)
+    return new.log_density - state.log_density + back - there
 
 
 def momentum_of_the_rejected(kernel, key, state):
@@ -422,6 +437,8 @@ class Mirror(inv.AbstractInvolution):
 
 BUGS: dict[str, Callable[[], Case]] = {
     "stale condition": lambda: Case(conditional(), ratio_bug(stale_condition)),
+    "tries at the state that was left": lambda: Case(several_tries(), ratio_bug(stale_condition)),
+    "several tries taken for one": lambda: Case(several_tries(), ratio_bug(as_one_try)),
     "condition ahead of its time": lambda: Case(conditional(), ratio_bug(condition_ahead)),
     "momentum of a rejected move": lambda: Case(persistent(), momentum_of_the_rejected),
     "stale auxiliary density": lambda: Case(independent(), ratio_bug(stale)),

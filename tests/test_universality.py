@@ -76,6 +76,24 @@ def test_wider_networks_come_closer(getkey):
     assert errors[1] < 0.02 < 0.1 < errors[0]
 
 
+def test_the_networks_error_is_zero_for_exact_shifts_and_falls_with_m(getkey):
+    transition, epsilon = u.BIMODAL, 0.1
+    asked = u.visited(transition, jnp.asarray(epsilon), *points(transition, getkey(), 500))
+
+    def error(f):
+        return float(u.approximation_error(transition, f, epsilon, *asked))
+
+    assert error(u.exact_involution(transition, epsilon)) == 0
+    narrow, wide = (u.network_involution(transition, epsilon, m, 0, 2048) for m in (8, 256))
+    assert 0 < error(wide) < 0.5 * error(narrow)
+
+
+def test_points_fill_the_ball():
+    length = np.linalg.norm(u.in_ball(np.random.default_rng(0), 4000, 3, 5.0), axis=1)
+    assert length.max() < 5
+    np.testing.assert_allclose(np.median(length), 5 * 0.5 ** (1 / 3), rtol=0.02)
+
+
 @each
 def test_auxiliary_ratio_has_its_closed_form(transition, getkey):
     epsilon = 0.1

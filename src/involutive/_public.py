@@ -28,7 +28,13 @@ from involutive.involutions.matrix import MatrixBlock
 from involutive.involutions.symmetries import SignedPermutation, Symmetries
 from involutive.involutions.symmetry_search import symmetries
 from involutive.kernel.adaptation import Adaptation, adapt_ladder, tempered
-from involutive.kernel.classical import a_nice_mc, hmc, metropolis_hastings, random_walk
+from involutive.kernel.classical import (
+    a_nice_mc,
+    hmc,
+    metropolis_hastings,
+    multiple_try,
+    random_walk,
+)
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import AbstractKernel, Info, Kernel, State
 from involutive.kernel.ladder import Ladder
@@ -138,6 +144,7 @@ __all__ = [
     "load",
     "merge",
     "metropolis_hastings",
+    "multiple_try",
     "ordered",
     "paper_network",
     "positive",

@@ -218,18 +218,40 @@ def network_involution(
     """The theorem's network: sigmoid networks fitted to R and S where the involution visits them.
 
     φ is drawn uniformly from a ball a tenth larger than Ω and π from a normal a tenth wider than
-    its law, so that the fit covers what sampling will meet.
+    its law: the fit covers what sampling will meet, and not the whole of Ω⁺⁺.
     """
     n, width = transition.dim, check_count("width", width)
     rng = generator(as_key(key))
-    direction = rng.normal(size=(points, n))
-    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
-    phi = 1.1 * transition.radius * rng.random((points, 1)) ** (1 / n) * direction
+    phi = in_ball(rng, points, n, 1.1 * transition.radius)
     pi = 1.1 * rng.normal(size=(points, n + 6))
     at_r, at_s = visited(transition, jnp.asarray(epsilon), jnp.asarray(phi), jnp.asarray(pi))
     r = fit_network(at_r, jax.vmap(ExactR(transition, epsilon))(at_r), width, rng)
     s = fit_network(at_s, jax.vmap(ExactS(n))(at_s), width, rng)
     return involution(n, epsilon, r, s)
+
+
+@eqx.filter_jit
+def approximation_error(
+    transition: Transition, f: Conjugate, epsilon: Number, at_r: Array, at_s: Array
+) -> Scalar:
+    """The larger of `max |R - R̂|₁` and `max |S - Ŝ|₁` over points, R̂ and Ŝ the networks in f.
+
+    The proof's δ_m is that maximum over the ball Ω⁺⁺ of radius 14r + 21.
+    """
+    _, out, back = f.g.bijections  # type: ignore[attr-defined]
+
+    def largest(exact: Shift, network: Shift, points: Array) -> Scalar:
+        return jnp.max(jax.vmap(lambda x: jnp.sum(jnp.abs(exact(x) - network(x))))(points))
+
+    r, s = ExactR(transition, epsilon), ExactS(transition.dim)
+    return jnp.maximum(largest(r, out.net, at_r), largest(s, back.net, at_s))
+
+
+def in_ball(rng: Generator, count: int, dim: int, radius: float) -> np.ndarray:
+    """Points drawn uniformly from the ball of a radius around zero."""
+    direction = rng.normal(size=(count, dim))
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    return radius * rng.random((count, 1)) ** (1 / dim) * direction
 
 
 # ── Three transitions ───────────────────────────────────────────────────────────────────────────

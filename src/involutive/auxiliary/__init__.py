@@ -12,12 +12,14 @@ from involutive.auxiliary.mixtures import (
     noted_log_prob,
     standard_normal,
 )
+from involutive.auxiliary.tries import MultipleTry
 
 __all__ = [
     "ConditionalNormal",
     "GaussianMixture",
     "Joined",
     "ManyNormal",
+    "MultipleTry",
     "OffersLogGain",
     "drawn",
     "for_many",

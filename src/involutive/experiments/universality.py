@@ -1,10 +1,11 @@
 """The universality theorem, run: any transition as the proposal of an involutive network.
 
-Four questions to the proof's construction, for three transitions T:
+Five questions to the proof's construction, for three transitions T:
 
     does the exact involution give `T(φ, π₁) + ε π_(4..n+3)` on the event A, with determinant 1?
     how likely is A?
     does the law of the network's proposal reach that of T[φ] as its width m grows and ε_m falls?
+    how far are the networks from R and S, where they are asked and over the proof's Ω⁺⁺?
     and what would Metropolis-Hastings accept of it?
 
 Distances are energy distances from draws, averaged over independent sets with their standard
@@ -21,25 +22,28 @@ import numpy as np
 from jaxtyping import Array
 
 from involutive.auxiliary import standard_normal
-from involutive.experiments.measures import mean_and_error
+from involutive.experiments.universality_page import claims, draw, table
 from involutive.involutions.blocks import Conjugate
 from involutive.kernel.kernel import Kernel
-from involutive.plotting.panels import log_axis, panels, style
 from involutive.training.mgan.distance import energy_distance
 from involutive.universality import (
     BIMODAL,
     TRANSITIONS,
     Transition,
+    approximation_error,
     event,
     exact_involution,
     formula,
+    in_ball,
     law_of_bimodal,
     log_auxiliary_ratio,
     network_involution,
+    visited,
 )
 
+__all__ = ["Config", "claims", "draw", "run", "table"]
+
 EXACT_DRAWS = 20_000  # draws of (φ, π) behind P(A), the lemma's error and acceptance
-LOWEST = np.log(1e-40)  # log ratios below this are drawn at it
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,7 @@ def _study(transition: Transition, config: Config, seed: tuple[int, ...]) -> dic
         f = network_involution(transition, epsilon, m, config.seed, config.points)
         rows.append(_compare_laws(transition, f, config, rng))
         rows[-1]["network_laws"] = _laws(f, start(transition, 0.5), pi)
+        rows[-1] |= _errors(transition, f, epsilon, jnp.asarray(phi), jnp.asarray(pi), rng)
     networks = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
     # any width's exact draws would do for the floor and for the picture
     floor, true = networks.pop("floor")[0], networks.pop("true")[0]
@@ -168,6 +173,22 @@ def _compared(
     return jax.lax.map(at, (phi, u, pi))
 
 
+def _errors(
+    transition: Transition, f: Conjugate, epsilon: Array, phi: Array, pi: Array, rng: Any
+) -> dict[str, np.ndarray]:
+    """δ_m at the points that proposals ask for, and over the proof's Ω⁺⁺.
+
+    A maximum over draws is at most the true one.
+    """
+    half, radius = transition.dim + 3, 14 * transition.radius + 21
+    ball = jnp.asarray(in_ball(rng, EXACT_DRAWS, half, radius))
+    asked = visited(transition, epsilon, phi, pi)
+    return {
+        "error_visited": np.asarray(approximation_error(transition, f, epsilon, *asked)),
+        "error_ball": np.asarray(approximation_error(transition, f, epsilon, ball, ball)),
+    }
+
+
 def _laws(f: Conjugate, phi: Array, pi: np.ndarray) -> np.ndarray:
     """Largest `|f(f(z)) - z|` and largest `|log|det Df(z)||` by autodiff, over a few π."""
     z = jnp.concatenate([jnp.broadcast_to(phi[None, :], (32, phi.size)), pi[:32]], axis=1)
@@ -188,118 +209,3 @@ def _acceptance(epsilons: Array, u: Array, pi: Array) -> tuple[Array, Array]:
         return jnp.mean(jnp.exp(jnp.minimum(ratio, 0.0))), jnp.median(ratio)
 
     return jax.lax.map(at, epsilons)
-
-
-# ── What it says ────────────────────────────────────────────────────────────────────────────────
-
-
-def noise_floor(data: Any) -> np.ndarray:
-    """Two standard deviations of one distance between two sets of exact draws, worst φ, by T."""
-    return 2 * data["floor"].std(-1, ddof=1).max(-1)
-
-
-def table(data: Any) -> list[dict[str, Any]]:
-    """One row a transition and width: distance with its error, floor, errors of the laws."""
-    mean, error = mean_and_error(data["distance"])
-    rows = []
-    for t, name in enumerate(data["names"]):
-        for m, width in enumerate(data["widths"]):
-            worst = int(np.argmax(mean[t, m]))
-            rows.append({
-                "T": str(name), "m": int(width), "ε": float(data["network_epsilons"][m]),
-                "energy distance, worst φ": mean[t, m, worst],
-                "± se": error[t, m, worst],
-                "noise floor": noise_floor(data)[t],
-                "largest |f(f(z)) - z|": data["network_laws"][t, m, 0],
-                "largest |log det|": data["network_laws"][t, m, 1],
-            })  # fmt: skip
-        rows.append({
-            "T": str(name), "m": "exact R, S",
-            "lemma's error on A": data["lemma_error"][t].max(),
-            "largest |f(f(z)) - z|": data["exact_laws"][t, 0],
-            "largest |log det|": data["exact_laws"][t, 1],
-        })  # fmt: skip
-    for e, epsilon in enumerate(data["epsilons"]):
-        rows.append({
-            "T": "acceptance, p the law of T", "m": "exact R, S", "ε": epsilon,
-            "P(A)": data["mass"][1, e], "acceptance": data["acceptance"][e],
-            "median log ratio": data["median_log_ratio"][e],
-        })  # fmt: skip
-    return rows
-
-
-def claims(data: Any) -> dict[str, Any]:
-    """The theorem's statements, and the one on acceptance that it does not make."""
-    mean, error = mean_and_error(data["distance"])
-    mass, floor, worst = data["mass"], noise_floor(data)[:, None], mean.max(-1)
-    exact, networks, rate = data["exact_laws"], data["network_laws"], data["acceptance"]
-    return {
-        "the exact involution equals the lemma's formula on A to 1e-9": (
-            data["lemma_error"] < 1e-9
-        ).all(),
-        "P(A) rises to 1 as ε falls": (np.diff(mass) >= 0).all() and mass[:, -1].min() > 0.99,
-        "P(A) is at least the union bound": (mass >= data["bound"] - 0.005).all(),
-        "the determinant is 1, exact and with networks": (
-            exact[:, 1].max() < 1e-6 and networks[..., 1].max() < 1e-6
-        ),
-        "the networks are involutive": networks[..., 0].max() < 1e-6,
-        "the distance falls with m until the noise floor, for every T": (
-            (np.diff(worst, axis=1) < 0) | (worst[:, 1:] < floor)
-        ).all(),
-        "the distance reaches the noise floor for every T and φ": (
-            mean[:, -1] - 2 * error[:, -1] < floor
-        ).all(),
-        "acceptance falls to 0 as ε falls, though T proposes p itself": (
-            (np.diff(rate) <= 0).all() and rate[-1] < 1e-6
-        ),
-        "log Y(π')/Y(π) follows its closed form": (data["ratio_error"] < 1e-9).all(),
-    }
-
-
-def draw(data: Any) -> dict[str, Any]:
-    """Four panels: P(A), the distance against m, two laws as histograms, acceptance."""
-    figure, ((mass, distance), (laws, accept)) = panels(2, 2, (9.0, 6.6))
-    for t, name in enumerate(data["names"]):
-        mass.plot(data["epsilons"], data["mass"][t], label=str(name), **style(t))
-    log_axis(mass, data["epsilons"])
-    mass.set(xlabel="ε", ylabel="P(A)", title="How likely the event A is")
-    mass.legend(loc="lower left")
-    _draw_distances(distance, data)
-    _draw_histograms(laws, data)
-    accept.plot(data["epsilons"], np.maximum(data["acceptance"], np.exp(LOWEST)),
-                label="mean acceptance", **style(0))  # fmt: skip
-    accept.plot(data["epsilons"], np.exp(np.maximum(data["median_log_ratio"], LOWEST)),
-                label="median ratio", **style(1))  # fmt: skip
-    log_axis(accept, data["epsilons"])
-    accept.set(yscale="log", xlabel="ε", ylabel="acceptance (cut at 1e-40)",
-               title="Metropolis–Hastings, p the law of T")  # fmt: skip
-    accept.legend()
-    return {"universality": figure}
-
-
-def _draw_distances(axes: Any, data: Any) -> None:
-    mean, error = mean_and_error(data["distance"])
-    floor = noise_floor(data)
-    for t, name in enumerate(data["names"]):
-        worst = mean[t].argmax(-1)[:, None]
-        height = np.take_along_axis(mean[t], worst, 1)[:, 0]
-        bar = np.take_along_axis(error[t], worst, 1)[:, 0]
-        height = np.maximum(height, floor.min() / 10)  # an unbiased estimate may be negative
-        axes.errorbar(data["widths"], height, 2 * bar, capsize=2, label=str(name), **style(t))
-        axes.axhline(floor[t], **style(t, marker="", linewidth=0.7))
-    log_axis(axes, data["widths"])
-    axes.set(yscale="log", xlabel="hidden units m (ε = 1/m)",
-             ylabel="energy distance, worst φ", title="From the network's law to T[φ]")  # fmt: skip
-    axes.annotate("thin lines: noise floor", (0.03, 0.03), xycoords="axes fraction")
-
-
-def _draw_histograms(axes: Any, data: Any) -> None:
-    edges = np.linspace(-1.9, 1.9, 77)
-    first, last = data["widths"][0], data["widths"][-1]
-    names = ("T[φ]", f"network, m = {first}", f"network, m = {last}")
-    for i, (row, name) in enumerate(zip(data["histogram"][1], names, strict=True)):
-        heights, _ = np.histogram(row, edges, density=True)
-        look = {key: style(i)[key] for key in ("color", "linestyle")}
-        axes.stairs(heights, edges, label=name, linewidth=1.4, **look)
-    axes.set(xlabel="φ'", ylabel="density", title=str(data["names"][1]))
-    axes.legend(loc="upper center")

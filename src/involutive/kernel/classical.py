@@ -4,15 +4,17 @@ random walk   (φ, π) ↦ (φ + s π, -π)
 HMC           leapfrog for L steps, then flip the momentum
 A-NICE-MC     a sign bit in π chooses f or its inverse, and is flipped
 any proposal  π ~ q(·|φ) in the place of the new state, and (φ, π) ↦ (π, φ)
+multiple-try  several tries and their references in π, and a permutation of all of them
 """
 
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from flowjax.bijections import AbstractBijection, Chain
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
-from involutive.auxiliary import standard_normal
+from involutive.auxiliary import MultipleTry, standard_normal
 from involutive.bijections.couplings import AdditiveCoupling, MakeNetwork, mlp
 from involutive.core.errors import check, check_count
 from involutive.core.types import ArrayLike
@@ -156,3 +158,43 @@ def metropolis_hastings(
         f"proposal must be a distribution of shape ({target.dim},), got {proposal.shape}",
     )
     return Kernel(target, PermutationBlock.swap(2 * target.dim), proposal, initial)
+
+
+def multiple_try(
+    target: Target,
+    proposal: AbstractDistribution,
+    tries: int,
+    initial: AbstractDistribution | None = None,
+) -> Kernel:
+    """Multiple-try Metropolis: the best of several tries, as a permutation of tries and references.
+
+    Args:
+        target: the density to leave invariant.
+        proposal: a FlowJAX distribution of the target's dimension; a conditional one is given the
+            state, one without a condition proposes independently of it.
+        tries: how many are drawn per step, at least 2; a step evaluates the density at twice as
+            many points.
+        initial: the law X that chains start from when no positions are given.
+
+    Returns:
+        A kernel whose proposal is one of the tries, chosen with the weights `p(y) / q(y|φ)`.
+
+    Raises:
+        InputError: if the proposal is not of the target's dimension or there are too few tries.
+
+    Example:
+        >>> import involutive as inv
+        >>> kernel = inv.multiple_try(inv.targets.gaussian(2), inv.standard_normal(2), tries=4)
+        >>> inv.sample(kernel, key=0, num_chains=4, num_samples=10).positions.shape
+        (4, 10, 2)
+    """
+    dim = target.dim
+    check(
+        proposal.shape == (dim,),
+        f"proposal must be a distribution of shape ({dim},), got {proposal.shape}",
+    )
+    law = MultipleTry(target.log_density, proposal, tries)
+    # blocks: the state, the chosen try, the other tries, the reference points
+    blocks = np.array([1, 0, *range(tries + 1, 2 * tries), *range(2, tries + 1)])
+    order = (blocks[:, None] * dim + np.arange(dim)[None, :]).reshape(-1)
+    return Kernel(target, PermutationBlock(order), law, initial)
