@@ -122,7 +122,9 @@ def assess(
             else those of a long, thinned run whose R-hat is clean, which cannot vouch for a mode
             that no chain found.
         starts: how many runs and posterior draws to average over.
-        initial: the law X, with a density; by default the kernel's own.
+        initial: the law X, with a density; by default the kernel's own. Starts are drawn until
+            their log density is finite, so X is meant conditioned on that: the bound is on chains
+            that begin inside the posterior's support. The constant that X lacks then cancels.
         reverse: the kernel run backwards in time, needed only for kernels of other libraries.
         progress: show a progress bar; by default on a terminal.
 
