@@ -385,15 +385,3 @@ def test_everything_is_recorded_where_it_belongs(dim):
     for found, wanted in zip(trace, row, strict=True):
         np.testing.assert_array_equal(found[1:6, 0], wanted)
         np.testing.assert_array_equal(found[1:6, 1], wanted)
-
-
-def test_what_was_compiled_ahead_is_what_runs(caplog):
-    """`learn` compiles its chains beside the search; a second compilation would undo that."""
-    kernel = inv.random_walk(inv.targets.gaussian(3), 0.7)
-    chains = Chains(kernel, jr.key(0), range(3), capacity=8)
-    with jax.log_compiles(), caplog.at_level("DEBUG"):
-        chains.trace().lower().compile()
-        chains.start(np.zeros((3, 3)))
-        chains.advance(5)
-    compiled = [r for r in caplog.records if "XLA compilation of jit(_advance)" in r.getMessage()]
-    assert len(compiled) == 1

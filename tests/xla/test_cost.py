@@ -12,7 +12,7 @@ from involutive._xla.program import program_of
 from involutive.bijections.whitening import whitening
 from involutive.learning.fit.importance import normal_around
 from involutive.learning.settings import LearnSettings
-from involutive.sampling.runner import _advance_learned, _advance_network, _advancer
+from involutive.sampling.steps import advance_learned, advance_network, compiled_for
 
 
 def normal(x):
@@ -84,12 +84,12 @@ def test_much_work_counts_the_density_and_what_moves_it():
 
 
 def test_chains_of_much_work_are_compiled_to_run_fast():
-    for log_density, moves in ((normal, _advance_learned), (regression(1000), _advance_network)):
+    for log_density, moves in ((normal, advance_learned), (regression(1000), advance_network)):
         target = inv.Target(log_density, dim=4)
         law = normal_around(np.random.default_rng(1).normal(size=(50, 4))).distribution()
         g = whitening(np.random.default_rng(0).normal(size=(100, 4)))
         kernel = inv.Kernel(target, inv.FunctionBlock(g), law)
-        assert _advancer(kernel, program_of(log_density, 4)) is moves
+        assert compiled_for(kernel, program_of(log_density, 4)) is moves
 
 
 def test_rows_of_much_work_have_the_values_and_slopes_of_the_density():

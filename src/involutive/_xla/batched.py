@@ -8,6 +8,7 @@ involutive.bench.growth` prints the time to the first draw.
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -63,7 +64,7 @@ class BatchedDensity:
         self._on_host = getattr(function, "rows", None)
         program = program_of(function, dim)
         compiled = _WELL if much_work(program) else _QUICKLY
-        self._values, self._gradients, self._hessians = (c.with_first(function) for c in compiled)
+        self._values, self._gradients, self._hessians = (partial(c, function) for c in compiled)
         # such calls wait for each other for ever if two run at once
         self._alone = factorises_many(program)
 

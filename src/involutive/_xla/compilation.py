@@ -61,49 +61,20 @@ def jit_once(function: Callable) -> Any:
 
 
 class Jitted:
-    """`eqx.filter_jit` of a function that returns arrays, to be traced apart from its lowering.
+    """`eqx.filter_jit` of a function that returns arrays alone, with less work per call."""
 
-    Tracing calls the user's model and stays where it is asked for; lowering and compiling call
-    nothing of theirs, and may run in another thread.
-    """
-
-    def __init__(self, function: Callable, options: dict[str, Any]):
-        def run(arrays: Any, more: Any, rest: _Rest) -> Any:
-            return function(*rest.joined(arrays), *more)
+    def __init__(self, function: Callable, options: dict[str, Any] = SHORTEST):
+        def run(arrays: tuple[Any, ...], rest: _Rest) -> Any:
+            return function(*rest.joined(arrays))
 
         run.__name__ = function.__name__
-        self.jitted = jax.jit(run, static_argnums=2, compiler_options=options)
+        self._jitted = jax.jit(run, static_argnums=1, compiler_options=options)
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.with_first(*arguments)()
-
-    def trace(self, *arguments: Any) -> Any:
-        """The function's program for such arguments, not lowered yet."""
-        return self.with_first(*arguments).trace()
-
-    def with_first(self, *arguments: Any) -> "WithFirst":
-        """The function with its first arguments given; the others must be arrays."""
-        return WithFirst(self, *arguments)
-
-
-class WithFirst:
-    """A compiled function with its first arguments given and taken apart once.
-
-    To take a network of many layers apart at every call takes as long as ten of its steps.
-    """
-
-    def __init__(self, function: Jitted, *arguments: Any):
         leaves, form = jax.tree.flatten(arguments)
-        self._jitted = function.jitted
-        self._arrays = tuple(leaf for leaf in leaves if eqx.is_array(leaf))
-        self._rest = _Rest(form, tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves))
-
-    def __call__(self, *more: Any) -> Any:
-        return self._jitted(self._arrays, more, self._rest)
-
-    def trace(self, *more: Any) -> Any:
-        """Its program for such arguments, not lowered yet."""
-        return self._jitted.trace(self._arrays, more, self._rest)
+        arrays = tuple(leaf for leaf in leaves if eqx.is_array(leaf))
+        others = tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
+        return self._jitted(arrays, _Rest(form, others))
 
 
 class _Rest:

@@ -16,7 +16,10 @@ FACTORISE = dict.fromkeys(
 ) | {"tridiagonal_solve": 1}  # fmt: skip
 
 
-def program_of(function: Callable, *shape: int) -> Jaxpr:
+Program = Jaxpr  # what other rooms hold and hand back, and do not look into
+
+
+def program_of(function: Callable, *shape: int) -> Program:
     """The program of a function of one float array of that shape."""
     return jax.make_jaxpr(function)(jnp.zeros(shape)).jaxpr
 
@@ -51,12 +54,12 @@ def inside(params: Any) -> Iterator[Jaxpr]:
                 yield part
 
 
-def factorises_many(program: Jaxpr) -> bool:
+def factorises_many(program: Program) -> bool:
     """Whether a program, or one that it carries, factorises several matrices in one operation."""
     return any(map(_of_many, program.eqns))
 
 
-def calls_out(program: Jaxpr) -> bool:
+def calls_out(program: Program) -> bool:
     """Whether a program, or one that it carries, calls back into Python."""
     return any(
         "callback" in equation.primitive.name or any(map(calls_out, inside(equation.params)))

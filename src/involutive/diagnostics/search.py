@@ -9,7 +9,7 @@ import numpy as np
 
 from involutive.core.statistics import rhat_between
 from involutive.diagnostics.findings import Finding, Metrics
-from involutive.sampling.runner import started_elsewhere
+from involutive.sampling.starts import started_elsewhere
 
 LARGEST = 1.02  # nested R-hat between groups of starts; as for nested R-hat of short chains
 NATS = 2.0  # by which annealing may see more mass than the proposal's weights; a guess

@@ -29,7 +29,8 @@ from involutive.sampling.interrupt import TERMINATED, Interrupt
 from involutive.sampling.mixing import Mixing
 from involutive.sampling.progress import Progress
 from involutive.sampling.recorder import Recorder
-from involutive.sampling.runner import Chains, check_positions, width_on_host
+from involutive.sampling.runner import Chains, width_on_host
+from involutive.sampling.starts import check_positions
 from involutive.sampling.stopping import Until, Watch
 from involutive.storage.format import PathLike
 from involutive.targets.validation import check_density

@@ -35,7 +35,7 @@ from involutive.learning.outcome import Learned, Outcome
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import local_move, move_within_modes
 from involutive.learning.stages import Cost, Fitted, Found, Proposal
-from involutive.sampling.runner import started_elsewhere
+from involutive.sampling.starts import started_elsewhere
 from involutive.training.likelihood import proposal_law
 
 RARELY, OFTEN = (0.005, 0.05, 0.3), (0.05, 0.3)  # chances of a local move, in the order to try

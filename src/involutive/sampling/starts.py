@@ -1,0 +1,101 @@
+"""Where chains start: at positions given, drawn until the density is finite, or set apart."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Float, Key
+
+from involutive._xla.compilation import SHORTEST, Jitted, jit_once, on_device
+from involutive._xla.generator import unrolled
+from involutive.core.errors import InputError, check
+from involutive.core.types import ArrayLike
+from involutive.kernel.kernel import AbstractKernel, State
+
+ELSEWHERE = 4  # one chain in so many starts apart from a learned proposal; a guess
+ATTEMPTS = 100  # draws from X before a chain without finite density is given up
+
+
+@jit_once
+def start_at(kernel: AbstractKernel, positions: Array, keys: Key[Array, " block"]) -> State:
+    """The state of a block of chains at those positions."""
+    return jax.vmap(lambda x, key: kernel.init(x, jr.fold_in(key, ATTEMPTS)))(positions, keys)
+
+
+def start_from(law: AbstractDistribution, kernel: AbstractKernel, keys: Array) -> State:
+    """The state of a block of chains drawn from `law` until their density is finite."""
+    state = start_at(kernel, _draws(law, keys, jnp.asarray(0)), keys)
+    for attempt in range(1, ATTEMPTS):
+        bad = ~np.isfinite(np.asarray(state.log_density))
+        if not bad.any():
+            break
+        fresh = start_at(kernel, _draws(law, keys, jnp.asarray(attempt)), keys)
+        state = jax.tree.map(partial(_choose, bad), fresh, state)
+    return state
+
+
+def start_elsewhere(
+    starts: Float[np.ndarray, "places dim"],
+    ids: np.ndarray,
+    kernel: AbstractKernel,
+    keys: Key[Array, " block"],
+    state: State,
+) -> State:
+    """Place one chain in four at the kernel's own places apart from its proposal.
+
+    Which chain starts where depends on its id alone. A place with no finite density is left to
+    the chain's draw from the proposal.
+    """
+    rows = starts[(ids // ELSEWHERE) % len(starts)].astype(starts.dtype)
+    moved = start_at(kernel, on_device(rows), keys)
+    chosen = started_elsewhere(ids) & np.isfinite(np.asarray(moved.log_density))
+    return jax.tree.map(partial(_choose, chosen), moved, state)
+
+
+def started_elsewhere(ids: np.ndarray) -> np.ndarray:
+    """Which chains start apart from the proposal, where a kernel knows such places."""
+    return ids % ELSEWHERE == ELSEWHERE - 1
+
+
+@partial(Jitted, options=SHORTEST)
+def _draws(law: AbstractDistribution, keys: Key[Array, " block"], attempt: Array) -> Array:
+    # written out, the hash is compiled in two thirds of the time
+    return jax.vmap(lambda key: law.sample(jr.fold_in(key, attempt)))(unrolled(keys))
+
+
+def _choose(rows: np.ndarray, new: Array, old: Array) -> Any:
+    """The new leaf where `rows` is true."""
+    return jnp.where(on_device(rows.reshape(-1, *[1] * (new.ndim - 1))), new, old)
+
+
+def check_positions(initial: ArrayLike, num_chains: int, dim: int) -> np.ndarray:
+    """Return starting positions as a finite float array of shape `(num_chains, dim)`."""
+    try:
+        positions = np.asarray(initial, dtype=jnp.result_type(float))
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"initial must be positions or a distribution, got {type(initial).__name__}"
+        ) from error
+    check(
+        positions.shape == (num_chains, dim),
+        f"initial must have shape (chains, dim) = ({num_chains}, {dim}), got {positions.shape}",
+    )
+    check(np.isfinite(positions).all(), "initial must be finite, got NaN or infinite positions")
+    return positions
+
+
+def check_started(state: State, ids: np.ndarray) -> None:
+    """Raise `InputError` if a chain has no finite density, with the numbers of such chains."""
+    bad = np.flatnonzero(~np.isfinite(state.log_density))
+    if bad.size == 0:
+        return
+    named = ", ".join(str(ids[i]) for i in bad[:8]) + (", …" if bad.size > 8 else "")
+    values = ", ".join(f"{state.log_density[i]}" for i in bad[:3])
+    raise InputError(
+        f"every chain must start at a finite log density, but {bad.size} of {ids.size} "
+        f"(chains {named}) start at {values}; pass initial= positions inside the support"
+    )
