@@ -4,6 +4,8 @@
     → diagnostics → training → learning → amortised → interop, plotting → report
     → bench → experiments → cli
 
+Only `_xla` imports `jax.extend` or looks into a jaxpr.
+
 `involutive/_public.py` names what is public, `__init__.py` hands it on, and `_wiring.py` says where
 views of results are made; they see everything, and nothing imports them.
 """
@@ -89,3 +91,41 @@ def test_imports_point_left(path: Path) -> None:
 def test_an_import_inside_a_function_is_seen() -> None:
     tree = ast.parse("def f():\n    from involutive.learning.learn import learn\n")
     assert against("sampling", tree) == ["line 2: sampling imports learning"]
+
+
+def jaxprs(tree: ast.AST) -> list[int]:
+    """The lines on which a file imports `jax.extend`, or names a jaxpr."""
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                words = [alias.name for alias in names]
+            case ast.ImportFrom(module=module, names=names):
+                words = [f"{module}.{alias.name}" for alias in names]
+            case ast.Attribute(attr=word) | ast.Name(id=word):
+                words = [word, ast.unparse(node)]
+            case _:
+                continue
+        if any(word.startswith("jax.extend") or "jaxpr" in word.lower() for word in words):
+            found.append(node.lineno)
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_only_one_room_looks_into_programs(path: Path) -> None:
+    if path.relative_to(SOURCE).parts[0] != "_xla":
+        assert not jaxprs(ast.parse(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from jax.extend.core import Literal",
+        "import jax.extend as more",
+        "from jax import extend; jax.extend.random",
+        "jax.make_jaxpr(f)(x)",
+        "program.jaxpr.eqns",
+    ],
+)
+def test_a_look_into_a_program_is_seen(line: str) -> None:
+    assert jaxprs(ast.parse(f"def f():\n    {line}\n"))

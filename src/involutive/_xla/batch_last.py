@@ -1,8 +1,9 @@
-"""Functions of one point that work on many at once where they are mapped.
+"""Batch-last implementations, used under `jax.vmap`.
 
-`jax.vmap` puts the new axis first, and a reduction over the axes behind it is one slow sum after
-another. With the points along the last axis, each of its operations runs on many points in one
-instruction.
+Symptom: `jax.vmap` puts the new axis first, and XLA sums over the axes behind it one number after
+the other. With the points along the last axis each operation runs on many points in one
+instruction. Seen with jax 0.10.2: `python -m involutive.bench.xla batch_last` evaluates a mixture
+of 50 components in 10-D at 1024 points in 520 µs by `vmap` and in 399 µs so.
 """
 
 from collections.abc import Callable

@@ -1,11 +1,25 @@
-"""Compilation: most of what learning costs in few dimensions, so it is kept short.
+"""How long the compiler works, how a compiled function is called, and where its programs stay.
 
-By how long a function runs. On the CPU, XLA's older code generator takes about half the time of the
-newer one, and for what `learn` makes its code is as fast; with less optimisation it takes less
-still. Bare networks (`sampling/chains.py`) and long trainings are run by the newer one.
+Symptoms, seen with jax 0.10.2 on two cores of a busy CPU; the commands print them again.
+
+`python -m involutive.bench.xla compiling`: XLA's newer code generator takes 1.46 s of CPU to
+compile 250 steps of a mixture's chains, the older one (`SHORT`) 0.82 s, for code that runs in 1.28
+and 1.46 ms; the Hessians of mog6 take 0.24 s and 0.13 s, and both run in 0.3 ms. The paper's
+network runs in 19.9 ms by the newer one and in 38.9 ms by the older one, so bare networks
+(`sampling/steps.py`) and long trainings keep the newer one. Less optimisation (levels 1 and 2)
+compiles in 0.84 to 1.03 of the time of `SHORT`, less than the fifth that would keep it here.
+
+`python -m involutive.bench.xla calls`: to call a compiled density of 512 rows through
+`eqx.filter_jit` takes 106 µs, through `Jitted` 36 µs.
+
+`python -m involutive.bench.xla arrays`: `jnp.asarray` compiles a program for every new shape, 1687
+ms for 60 arrays; `on_device` takes 2.8 ms.
+
+`python -m involutive.bench.xla maps`: every compiled program takes three of the 65 530 memory maps
+that Linux gives a process, which dies without a message when none are left; `make_room` gives them
+back.
 """
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,11 +32,6 @@ import numpy as np
 SHORT: dict[str, Any] = (
     {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}
 )
-LEVEL = "xla_backend_optimization_level"
-# a fifth less time than SHORT, for code as fast within some hundredths; a level set outside stays
-SHORTER: dict[str, Any] = SHORT if LEVEL in os.environ.get("XLA_FLAGS", "") else {**SHORT, LEVEL: 2}
-SHORTEST: dict[str, Any] = {**SHORT, LEVEL: 1}
-
 
 MAPS, LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")  # on Linux
 
@@ -39,7 +48,7 @@ def make_room() -> None:
 
 
 def on_device(values: np.ndarray) -> jax.Array:
-    """`values` as a JAX array; `jnp.asarray` would compile a program for every new shape."""
+    """`values` as a JAX array, without a compilation."""
     return jax.device_put(values)
 
 
@@ -48,22 +57,16 @@ def jit_long(function: Callable) -> Any:
     return eqx.filter_jit(function)
 
 
-def jit_often(function: Callable) -> Any:
-    """Compile `function` well: it runs for most of the time."""
-    options: dict[str, Any] = {"compiler_options": SHORT}
-    return eqx.filter_jit(function, **options)
-
-
 def jit_once(function: Callable) -> Any:
-    """Compile `function` quickly rather than well: it runs a few times only."""
-    options: dict[str, Any] = {"compiler_options": SHORTEST}
+    """Compile `function` quickly rather than well: it runs for seconds, not for minutes."""
+    options: dict[str, Any] = {"compiler_options": SHORT}
     return eqx.filter_jit(function, **options)
 
 
 class Jitted:
     """`eqx.filter_jit` of a function that returns arrays alone, with less work per call."""
 
-    def __init__(self, function: Callable, options: dict[str, Any] = SHORTEST):
+    def __init__(self, function: Callable, options: dict[str, Any] = SHORT):
         def run(arrays: tuple[Any, ...], rest: _Rest) -> Any:
             return function(*rest.joined(arrays))
 

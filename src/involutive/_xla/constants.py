@@ -2,6 +2,10 @@
 
 A small forward pass: what depends on constants alone is computed here, by NumPy, so that the index
 3 in `x[3]` is known, which JAX writes as a few operations on integers.
+
+Symptom: JAX clamps an index that its axis does not have. Seen with jax 0.10.2: `python -m
+involutive.bench.xla indexing` prints a value of a density that reads `x[7]` of three coordinates,
+and the error that `Target` raises instead.
 """
 
 from collections.abc import Callable, Sequence

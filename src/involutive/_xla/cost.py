@@ -2,6 +2,11 @@
 
 Learning is deterministic given its key, and chains must not depend on what runs beside them, so
 sizes and ways of compiling may depend on the density's program and not on how busy the machine is.
+
+Symptom: JAX's `cost_analysis()` counts the body of a loop once and knows nothing of a callback.
+Seen with jax 0.10.2: for loops of 20 and of 2000 turns `python -m involutive.bench.xla counting`
+prints 13 operations by `cost_analysis()`, and 984 and 98 004 here; for a callback -1, and the
+assumed 10⁶ here.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,11 @@
 """A function of one point that stays one where it is mapped: points are taken in turn.
 
-Mapped over chains, a factorisation becomes one LAPACK call for many matrices, which spreads over
-XLA's thread pool and waits there. Two at once, of two blocks of chains or of two parts of one
-program, wait for each other for ever on a pool of two threads. One matrix at a time is factorised
-where it is asked for, and leaves the cores to the blocks.
+Symptom: mapped over chains, a factorisation becomes one LAPACK call for many matrices, which
+spreads over XLA's thread pool and waits there. Several at once, of two blocks of chains or of two
+parts of one program, wait for each other for ever on a pool of two threads. Seen with jax 0.10.2:
+`python -m involutive.bench.xla factorising` prints how many of 1000 calls come back.
+
+One matrix at a time is factorised where it is asked for, and leaves the cores to the blocks.
 """
 
 from collections.abc import Callable

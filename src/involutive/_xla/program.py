@@ -1,4 +1,10 @@
-"""A function of one point as the program JAX makes of it: which operations it holds."""
+"""A function of one point as the program JAX makes of it: which operations it holds.
+
+Symptom: JAX traces a function once, so that a density which reads what changes outside of it is
+fixed at its first value, and two evaluations agree. Seen with jax 0.10.2: `python -m
+involutive.bench.xla frozen` prints -4 and -6 for two plain calls of such a density, -2 and -2 for
+two compiled ones; two traces give two programs, which `same_program_twice` sees.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -10,7 +10,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
-from involutive._xla.compilation import SHORTEST, Jitted, jit_once, on_device
+from involutive._xla.compilation import Jitted, jit_once, on_device
 from involutive._xla.generator import unrolled
 from involutive.core.errors import InputError, check
 from involutive.core.types import ArrayLike
@@ -61,7 +61,7 @@ def started_elsewhere(ids: np.ndarray) -> np.ndarray:
     return ids % ELSEWHERE == ELSEWHERE - 1
 
 
-@partial(Jitted, options=SHORTEST)
+@Jitted
 def _draws(law: AbstractDistribution, keys: Key[Array, " block"], attempt: Array) -> Array:
     # written out, the hash is compiled in two thirds of the time
     return jax.vmap(lambda key: law.sample(jr.fold_in(key, attempt)))(unrolled(keys))

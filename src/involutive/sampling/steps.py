@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from involutive._xla.compilation import SHORTER, Jitted
+from involutive._xla.compilation import SHORT, Jitted
 from involutive._xla.cost import much_work
 from involutive._xla.generator import unrolled
 from involutive._xla.program import Program
@@ -112,7 +112,7 @@ def _joined(old: Tally, new: Tally, first: Array, thin: int) -> Tally:
 
 
 advance_network = Jitted(advance, {})
-advance_learned = Jitted(advance, SHORTER)
+advance_learned = Jitted(advance, SHORT)
 
 
 def compiled_for(kernel: AbstractKernel, program: Program) -> Jitted:

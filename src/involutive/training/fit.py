@@ -19,7 +19,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key
 
-from involutive._xla.compilation import jit_long, jit_often, jit_once, on_device
+from involutive._xla.compilation import jit_long, jit_once, on_device
 from involutive._xla.cost import much_work
 from involutive._xla.program import program_of
 from involutive.core.errors import InputError, check, check_count
@@ -115,7 +115,7 @@ def _run_chunk(
     return *eqx.combine(arrays, static), figures
 
 
-_run_often, _run_long = jit_often(_run_chunk), jit_long(_run_chunk)
+_run_often, _run_long = jit_once(_run_chunk), jit_long(_run_chunk)
 
 
 def run_chunk(kernel: Kernel, steps: int) -> Any:
