@@ -4,6 +4,7 @@ from involutive import interop, targets
 from involutive._version import __version__
 from involutive.auxiliary import ConditionalNormal, GaussianMixture, standard_normal
 from involutive.auxiliary.em import em_student_t, fit_mixture
+from involutive.auxiliary.hierarchical import Hierarchical
 from involutive.auxiliary.products import ProductMixture, blocks_of, fit_product, interactions
 from involutive.auxiliary.student import StudentTMixture
 from involutive.bijections.cascades import additive_cascade
@@ -90,6 +91,7 @@ __all__ = [
     "GaussianMixture",
     "HalfCauchy",
     "HalfNormal",
+    "Hierarchical",
     "Info",
     "InputError",
     "Kernel",

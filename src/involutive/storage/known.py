@@ -17,6 +17,7 @@ from flowjax.flows import coupling_flow
 from flowjax.utils import get_ravelled_pytree_constructor
 
 from involutive.auxiliary import ConditionalNormal, GaussianMixture, Joined, ManyNormal
+from involutive.auxiliary.hierarchical import Hierarchical
 from involutive.auxiliary.products import ProductMixture
 from involutive.auxiliary.student import StudentTMixture
 from involutive.bijections.couplings import AdditiveCoupling, AffineCoupling
@@ -148,6 +149,7 @@ def _register_known() -> None:
         (ConditionalNormal, None),
         (ManyNormal, None),
         (ProductMixture, None),
+        (Hierarchical, None),
         (StudentTMixture, None),
         (
             Kernel,

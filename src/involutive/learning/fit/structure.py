@@ -5,6 +5,8 @@ judged by the same metrics as the mixture; the one with the most effective draws
 
 - **Products.** Coordinates that hardly interact form blocks; each block gets a mixture of its own,
   fitted to the density along that block with the others held fixed. Modes multiply, components add.
+- **Hierarchies.** Coordinates that are normal given a few others, as the effects of a funnel are
+  given its scale: a mixture for the parents, the conditional normal for the rest.
 - **Symmetries.** If p(Sx) = p(x) for exchanges of coordinates or sign flips S, a mixture is fitted
   to one fundamental domain and made symmetric: K! orders of K labels cost as one.
 - **Heavy tails.** Student-t components with learned degrees of freedom.
@@ -14,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -24,8 +27,9 @@ from jaxtyping import Array, Key
 
 from involutive._xla.batched import BatchedDensity, BatchedDistribution, OutOfBudget
 from involutive._xla.threads import one_thread
-from involutive.auxiliary import GaussianMixture
+from involutive.auxiliary import GaussianMixture, standard_normal
 from involutive.auxiliary.em import em_student_t
+from involutive.auxiliary.hierarchical import Hierarchical
 from involutive.auxiliary.products import ProductMixture, blocks_of, interactions
 from involutive.core.keys import split
 from involutive.core.types import Number
@@ -36,6 +40,7 @@ from involutive.kernel.kernel import Kernel
 from involutive.kernel.symmetry_move import Symmetrised
 from involutive.learning.budget import STRUCTURE
 from involutive.learning.find.again import around_draws, look_again
+from involutive.learning.fit.hierarchy import parents_of
 from involutive.learning.fit.importance import (
     BEYOND,
     Space,
@@ -63,12 +68,12 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
     if fitted.settled or fitted.proposal.ess >= problem.settings.suffices:
         return fitted
     spending = problem.spend(STRUCTURE, fitted.cost)
-    *keys, key_again, key_find = split(problem.keys.structure, 8)
+    *keys, key_again, key_find = split(problem.keys.structure, 10)
     found = symmetries(problem.target, key=key_find, points=fitted.found.points[:64])
     fitted = replace(fitted, symmetries=found if len(found) else None)
     best = fitted.proposal
-    candidates = (_product, _symmetric, _heavy_tailed)
-    for make, key_fit, key_judge in zip(candidates, keys[:3], keys[3:], strict=True):
+    candidates = (_product, _hierarchical, _symmetric, _heavy_tailed)
+    for make, key_fit, key_judge in zip(candidates, keys[:4], keys[4:], strict=True):
         try:
             with one_thread():
                 for i, (name, law) in enumerate(make(problem, spending, fitted, key_fit)):
@@ -244,7 +249,7 @@ def _product(
 
 
 def _mixture_on(
-    density: FoldedDensity | BlockDensity,
+    density: FoldedDensity | BlockDensity | BatchedDensity,
     points: np.ndarray,
     modes: int,
     settings: LearnSettings,
@@ -258,6 +263,38 @@ def _mixture_on(
     mixture = space.covered(fit_by_weights(space, white, key, counts, settings).mixture)
     covariances = mixture.covariances * scale[:, None] * scale
     return GaussianMixture(np.exp(mixture.log_weights), space.colour(mixture.means), covariances)
+
+
+# ── Hierarchies ─────────────────────────────────────────────────────────────────────────────────
+
+
+class _LogMarginal(eqx.Module):
+    """The log density of the parents of a hierarchy."""
+
+    law: Hierarchical
+
+    def __call__(self, parents: Array) -> Array:
+        return self.law.log_marginal(parents)
+
+
+def _hierarchical(
+    problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
+) -> Distributions:
+    density, points = spending.density, fitted.found.points
+    parents = parents_of(density, points) if fitted.found.gradients else []
+    if not parents:
+        return
+    centre, target = np.median(points, axis=0), problem.target
+    wide = standard_normal(len(parents))
+    marginal = _LogMarginal(Hierarchical(target, wide, parents, centre))
+    each = 3 * (target.dim - len(parents)) + 1
+    left = density.left / each
+    own = BatchedDensity(marginal, len(parents), density.block, left, density.deadline)
+    settings = replace(problem.settings, fit_draws=min(problem.settings.fit_draws, BLOCK_DRAWS))
+    base = _mixture_on(own, points[:, parents], 1, settings, key)
+    spending.note(each * own.evaluations)
+    name = f"{target.dim - len(parents)} coordinates given {len(parents)}"
+    yield f"hierarchy, {name}", Hierarchical(target, base, parents, centre)
 
 
 # ── Heavy tails ─────────────────────────────────────────────────────────────────────────────────
