@@ -40,7 +40,7 @@ class Missed:
 def missed(
     p: BatchedDensity, q: BatchedDistribution, drawn: np.ndarray, wide: np.ndarray,
     log_z: float, top: float,
-    rng: np.random.Generator, gradient: bool = True,
+    rng: np.random.Generator, gradient: bool = True, climbs: int = STARTS,
 ) -> Missed:  # fmt: skip
     """Look for mass of p that q does not cover.
 
@@ -52,9 +52,10 @@ def missed(
         top: the largest log p/q among q's draws.
         rng: for the starts and the Student-t draws.
         gradient: whether the density has one; without it climbs are fewer and blind.
+        climbs: how many start from draws of q, beside those from `wide`.
     """
     scale = np.maximum(drawn.std(axis=0), 1e-12).astype(np.float64)
-    starts = np.concatenate([_wider(drawn, rng), wide]).astype(p.dtype)
+    starts = np.concatenate([_wider(drawn, climbs, rng), wide]).astype(p.dtype)
     lengths = np.ones(0)
     if gradient:
         reach = np.full(len(starts), np.sqrt(p.dim))
@@ -76,10 +77,10 @@ def missed(
     return Missed(log_mass, hills[np.argmax(p.values(hills))])
 
 
-def _wider(drawn: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _wider(drawn: np.ndarray, climbs: int, rng: np.random.Generator) -> np.ndarray:
     """Draws of q, and the same blown up around their centre."""
     centre = drawn.mean(axis=0)
-    each = STARTS // len(WIDER)
+    each = climbs // len(WIDER)
     rows = [drawn[rng.integers(len(drawn), size=each)] for _ in WIDER]
     return np.concatenate(
         [centre + factor * (part - centre) for factor, part in zip(WIDER, rows, strict=True)]

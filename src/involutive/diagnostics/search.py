@@ -12,6 +12,7 @@ from involutive.diagnostics.findings import Finding, Metrics
 from involutive.sampling.starts import started_elsewhere
 
 LARGEST = 1.02  # nested R-hat between groups of starts; as for nested R-hat of short chains
+MISSED = 0.01  # share of the mass that the last look may have found outside; a guess
 NATS = 2.0  # by which annealing may see more mass than the proposal's weights; a guess
 
 
@@ -44,7 +45,13 @@ def search_missed(metrics: Metrics) -> Finding | None:
     if not looked:
         return None
     seen, weighed = looked.get("log_z_search"), looked.get("log_z_weights")
-    if looked.get("new"):
+    outside = looked.get("missed") or 0.0
+    if outside > MISSED:
+        problem = (
+            f"About {outside:.0%} of the mass lies where neither the proposal nor the chains that "
+            "measured it are, by the climbs of a last look while learning."
+        )
+    elif looked.get("new"):
         problem = (
             f"The last search while learning reached {looked['new']} places that the proposal does "
             "not cover."
@@ -62,7 +69,7 @@ def search_missed(metrics: Metrics) -> Finding | None:
 def behind(metrics: Metrics) -> str | None:
     """In words, what was done to find what chains may have missed; None if nothing was."""
     looked = metrics.draws.provenance.get("looked")
-    if not looked or not looked.get("second"):
+    if not looked or not looked.get("places"):
         return None
     widths = looked.get("widths") or [1.0]
     chains = metrics.draws.num_chains // 4
@@ -73,5 +80,6 @@ def behind(metrics: Metrics) -> str | None:
     )
     return (
         f"{apart}climbs started at {min(widths):g} to {max(widths):g} times the width of X, and a "
-        f"second search that reached {looked['second']} places found nothing new"
+        f"second search that compared the density with the proposal at {looked['places']:,} places "
+        f"and climbed from {looked['climbs']:,} found nothing that is missed"
     )

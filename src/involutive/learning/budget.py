@@ -16,7 +16,7 @@ USUAL_SECONDS = 30.0  # that the default sizes take on two cores, compilation in
 LEAST_EVALUATIONS = 2000  # below which nothing can be found, let alone measured; a guess
 USUAL_EVALUATIONS = 8e6  # that the default sizes take; a guess
 # shares of a budget after which a stage must have ended; guesses
-SEARCH, FIT, STRUCTURE, ROUNDS, PILOT, REPLICAS = 0.35, 0.5, 0.6, 0.7, 0.8, 1.0
+SEARCH, FIT, STRUCTURE, ROUNDS, PILOT, REPLICAS, LOOK = 0.35, 0.5, 0.6, 0.7, 0.8, 0.93, 1.0
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@
    proposal; couplings join where a mixture is not enough. `polish` trains once at full length.
 4. `measure` composes proposal and local move, and measures the kernel on chains started apart;
    where it does not mix, `try_replicas` puts a ladder of replicas between proposal and target.
+   `looked_at` looks once more for what proposal and chains have missed.
 
 Every stage is a function from one frozen result to the next (`stages.py`); a checkpoint holds the
 last one. Everything learned is fixed before the first draw is kept.
@@ -18,6 +19,7 @@ from dataclasses import replace
 from flowjax.distributions import AbstractDistribution
 from jax.sharding import Mesh
 
+from involutive._xla.batched import OutOfBudget
 from involutive._xla.compilation import make_room
 from involutive.core.errors import check
 from involutive.core.keys import KeyLike, as_key
@@ -31,6 +33,7 @@ from involutive.learning.fit.fit import fit_proposal, train_on_points
 from involutive.learning.fit.structure import try_structures
 from involutive.learning.given import as_initial, from_kernel, from_samples
 from involutive.learning.judge.compose import best_so_far, borne_out, measure
+from involutive.learning.judge.looks import looked_at
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, initial_distribution, pose
 from involutive.learning.refine.replicas import try_replicas
@@ -119,9 +122,10 @@ def learn(
         return learn_by_bootstrap(problem, root)
     saved = SavedStages(checkpoint, problem)
     with Progress("learning", None, progress) as bar:
-        return _pipeline(
+        learned = _pipeline(
             problem, given_initial, given or (saved.read() if resume else None), saved, bar
         )
+        return looked_at(problem, learned)
 
 
 def _pipeline(
@@ -169,6 +173,8 @@ def _pipeline(
         stage(4)
         learned = measure(problem, last, problem.keys.finish)
         return try_replicas(problem, last, learned)
+    except OutOfBudget:  # before the search had one draw of X
+        return best_so_far(problem, last, "budget")
     except KeyboardInterrupt:
         return best_so_far(problem, last, "interrupted")
 

@@ -91,6 +91,9 @@ class Looked:
         log_z_search: log of the density's integral as annealing saw it, -inf where it did not run.
         log_z_weights: the same by the importance weights of the proposal.
         groups: nested R-hat between chains started from the proposal and chains started elsewhere.
+        places: at which the last look compared the density with the proposal, 0 if none was made.
+        climbs: made from some of them.
+        missed: estimated share of the mass that neither the proposal nor the pilot chains cover.
     """
 
     starts: int = 0
@@ -100,6 +103,9 @@ class Looked:
     log_z_search: Number = float("-inf")
     log_z_weights: Number = float("-inf")
     groups: Number = float("nan")
+    places: int = 0
+    climbs: int = 0
+    missed: Number = 0.0
 
 
 @register
