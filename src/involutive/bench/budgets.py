@@ -55,14 +55,14 @@ class Kept(NamedTuple):
 
 
 def of_evaluations(count: int) -> Iterator[Kept]:
-    """Learn a normal of two dimensions with so many evaluations, in NumPy and in JAX."""
+    """Learn a funnel in NumPy, and a normal in JAX, with so many evaluations."""
 
     def log_density(x: np.ndarray) -> float:
         calls[0] += 1
-        return -0.5 * float(np.sum(x**2))
+        return float(-(x[0] ** 2) / 18 - 0.5 * np.sum(x[1:] ** 2) * np.exp(-x[0]) - x[0])
 
     calls = [0]
-    numpy = Target(log_density, 2, backend="numpy", name="numpy")
+    numpy = Target(log_density, 3, backend="numpy", name="numpy")
     calls[0] = 0
     outcome = learn(numpy, key=0, budget=Budget(evaluations=count), progress=False).outcome
     most = count + BLOCK

@@ -23,7 +23,7 @@ from involutive.learning.fit.importance import (
     laplace_mixture,
     with_modes,
 )
-from involutive.learning.fit.trained import train_proposal
+from involutive.learning.fit.trained import train_proposal, training_evaluations
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.stages import Fitted, Found, Looked, Proposal, Row
 
@@ -134,7 +134,7 @@ def train_on_points(problem: Problem, fitted: Fitted) -> Fitted:
         return fitted
     spending = problem.spend(STRUCTURE, fitted.cost)
     settings = replace(problem.settings.brief(0.0), components=None)
-    if not spending.allows(settings.tune_steps * settings.batch):
+    if not spending.allows(training_evaluations(settings)):
         return fitted
     proposal, evaluations = train_proposal(
         problem.target, fitted.found.points, problem.keys.points,

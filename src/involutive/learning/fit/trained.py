@@ -28,16 +28,18 @@ from involutive.kernel.kernel import Kernel
 from involutive.learning.fit.em import fit_mixture
 from involutive.learning.fit.importance import HELPS, component_counts
 from involutive.learning.fit.mixture import count_clusters
-from involutive.learning.judge.independence import independence_metrics
+from involutive.learning.judge.independence import ROWS, independence_metrics
 from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Proposal, Row
 from involutive.targets.target import Target
-from involutive.training.fit import Fit, TrainConfig, fit, split_samples
+from involutive.training.fit import HELD_OUT, Fit, TrainConfig, fit, split_samples
 from involutive.training.likelihood import Likelihood, LogVariance
 from involutive.training.objective import AbstractObjective
 from involutive.training.schedules import DECAYED_ADAM, decaying
 
 KEPT = 0.9  # of its effective draws that a mixture must keep on new draws, or it is refitted
+LOOKS = 10  # at the held-out draws in a training; a guess
+SIZES = 4  # scorings of mixtures in a training, about; each takes two batches of `ROWS`
 TUNE_SLOWER = 4  # factor between the rates at which couplings are trained and tuned; a guess
 
 
@@ -74,7 +76,8 @@ class Training:
         memory = decaying(objective.init(kernel, key_memory), rate, steps)
         left = self.deadline - time.perf_counter()
         seconds = max(left, 0.01) if np.isfinite(left) else None
-        config = TrainConfig(steps, max(steps // 10, 1), patience, 1e-4, seconds=seconds, monitor=0)
+        every = max(steps // LOOKS, 1)
+        config = TrainConfig(steps, every, patience, 1e-4, seconds=seconds, monitor=0)
         return fit(
             kernel, objective, self.samples, key=key_fit, config=config, progress=self.progress,
             label=label, memory=memory,
@@ -124,6 +127,12 @@ def train_proposal(
         best, more = _with_couplings(best, training, key_couplings)
         evaluations += more
     return best, evaluations
+
+
+def training_evaluations(settings: LearnSettings) -> int:
+    """Density evaluations that a training takes at most, couplings left out."""
+    looks = (LOOKS + 1) * 2 * HELD_OUT * settings.training_draws
+    return int(settings.tune_steps * settings.batch + looks + 2 * SIZES * ROWS)
 
 
 def _resized(samples: np.ndarray, key: Key[Array, ""], rows: int) -> np.ndarray:

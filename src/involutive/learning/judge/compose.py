@@ -24,6 +24,7 @@ from involutive.learning.find.annealing import finite_points
 from involutive.learning.fit.em import fit_mixture
 from involutive.learning.fit.tails import best_covered, covered, mixture_draws, pruned
 from involutive.learning.fit.trained import has_couplings
+from involutive.learning.judge.independence import ROWS
 from involutive.learning.judge.pilot import (
     LEAST_ESS,
     Pilot,
@@ -33,7 +34,7 @@ from involutive.learning.judge.pilot import (
 )
 from involutive.learning.outcome import Learned, Outcome
 from involutive.learning.problem import Problem, Spending
-from involutive.learning.refine.local import local_move, move_within_modes
+from involutive.learning.refine.local import local_move, move_within_modes, tuning_evaluations
 from involutive.learning.stages import Cost, Fitted, Found, Proposal
 from involutive.sampling.starts import started_elsewhere
 from involutive.training.likelihood import proposal_law
@@ -42,6 +43,7 @@ RARELY, OFTEN = (0.005, 0.05, 0.3), (0.05, 0.3)  # chances of a local move, in t
 KEEPS = 0.75  # of the proposal's effective draws that the kernel must have; else chains get stuck
 ALONE = 0.4  # effective draws per draw at which a poor proposal with local moves is kept; a guess
 HOPED = 0.5  # of them that pilot chains must bear out before learning ends; a guess
+COVERING = 13  # batches of `ROWS` evaluations that the choice of tails takes: draws, and its own
 LEAST_PILOT, LEAST_CHAINS = 70, 8  # steps and chains without which a pilot says nothing; guesses
 WARMUP = (20, 200)  # bounds on the steps to discard; 20 effective draws' worth in between; a guess
 
@@ -75,6 +77,10 @@ def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
         kernel = covered(proposal.kernel, key_cover, settings)
         proposal = replace(proposal, kernel=kernel)
     else:
+        needed = tuning_evaluations(gradients) + COVERING * ROWS
+        if not spending.allows(needed):
+            return best_so_far(problem, fitted, "budget")
+        spending.note(needed)
         proposal = best_covered(proposal, fitted.draws, key_cover, settings)
         local = local_move(
             problem.target, on_device(fitted.draws[-settings.training_draws :]), key_local,

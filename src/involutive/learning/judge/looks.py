@@ -37,6 +37,7 @@ BEST, RANDOM = 0.25, 0.5  # climbs from the highest p/q and from X, per climb fr
 SCANNED = 4e9  # arithmetic operations of q that bound the places compared; about a second
 LENGTH = 40  # gradients of a usual climb; of a hundred at most
 CLIMBERS = 1024  # of the search, from which on the look has all of its climbs
+USUAL = 128  # climbs where the budget has room for them; a guess
 FEWEST = 16  # climbs below which there is no look; a guess
 LARGEST = 0.01  # share of the mass that may be missed; a guess
 CHAINS, STEPS = 64, 200  # that show whether chains go where the proposal does not; guesses
@@ -158,7 +159,7 @@ def _with_point(starts: Array | None, point: np.ndarray | None) -> Array | None:
 
 def _climbs(problem: Problem, p: BatchedDensity) -> int:
     """Climbs from q: as many as the search made, or what half of the evaluations left allow."""
-    usual = STARTS * problem.settings.climbers / CLIMBERS
+    usual = max(STARTS * problem.settings.climbers / CLIMBERS, USUAL)
     allowed = 0.5 * p.left / ((1 + BEST + RANDOM) * GRADIENT * LENGTH)
     return int(min(usual, allowed, STARTS))
 

@@ -28,6 +28,8 @@ from involutive.targets.target import Target
 
 POINTS = 128  # draws that the step size is tuned on; a guess
 ROUNDS = 30  # updates of the step size; a guess
+MOVES = 3  # steps per update; a guess
+TUNED_LEAPS = 4  # leapfrog steps of HMC while it is tuned
 FACTOR_POINTS = 4096  # draws that the scale within modes is taken from; a guess
 FACTOR_COMPONENTS = 24  # mixture components that separate the modes for it; a guess
 
@@ -77,6 +79,12 @@ def local_move(
     return _quarter_turn(kernel) if isinstance(kernel.involution, Leapfrog) else kernel
 
 
+def tuning_evaluations(gradients: bool) -> int:
+    """Density evaluations that tuning a local move takes; a gradient counts as three."""
+    per_step = 1 + 3 * (TUNED_LEAPS + 1) if gradients else 1
+    return ROUNDS * POINTS * (1 + MOVES * per_step)
+
+
 def untuned(
     target: Target, factor: Any, gradients: bool, initial: AbstractDistribution | None
 ) -> tuple[Kernel, float]:
@@ -84,7 +92,8 @@ def untuned(
     factor = np.asarray(factor, jnp.result_type(float))
     if gradients:
         size = 0.9 / target.dim**0.25
-        return _with_steps(hmc(target, size, 4, on_device(factor), initial), 4), 0.8
+        move = hmc(target, size, TUNED_LEAPS, on_device(factor), initial)
+        return _with_steps(move, TUNED_LEAPS), 0.8
     return random_walk(target, on_device(2.38 / target.dim**0.5 * factor), initial), 0.3
 
 
@@ -106,7 +115,7 @@ def _moves(kernel: Kernel, positions: Array, key: Array) -> tuple[Array, Array]:
         states, info = jax.vmap(kernel.step)(jr.split(key_step, positions.shape[0]), states)
         return states, jnp.mean(info.acceptance_rate)
 
-    states, rates = jax.lax.scan(one, states, jr.split(key, 3))
+    states, rates = jax.lax.scan(one, states, jr.split(key, MOVES))
     return states.position, jnp.mean(rates)
 
 

@@ -19,11 +19,11 @@ from involutive.learning.budget import ROUNDS
 from involutive.learning.find.search import WALK_DIMS
 from involutive.learning.fit.fit import REACHES
 from involutive.learning.fit.tails import covered
-from involutive.learning.fit.trained import train_proposal
+from involutive.learning.fit.trained import train_proposal, training_evaluations
 from involutive.learning.judge.independence import independence_metrics
 from involutive.learning.judge.pilot import run_chains
 from involutive.learning.problem import Problem, Spending
-from involutive.learning.refine.local import local_move
+from involutive.learning.refine.local import local_move, tuning_evaluations
 from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Fitted, Found, Looked, Proposal, Row
 from involutive.sampling.devices import batches_over, gathered
@@ -40,7 +40,9 @@ def more_rounds(problem: Problem, fitted: Fitted, last_seconds: Number) -> bool:
     if fitted.settled or fitted.rounds >= settings.most_rounds:
         return False
     spending = problem.spend(ROUNDS, fitted.cost)
-    evaluations = len(fitted.states) * _steps(fitted, settings)
+    evaluations = len(fitted.states) * _steps(fitted, settings) + 2 * JUDGED
+    evaluations += tuning_evaluations(_gradients(problem, fitted))
+    evaluations += training_evaluations(settings.brief(0.0))
     return spending.allows(evaluations, last_seconds)
 
 
@@ -49,11 +51,12 @@ def next_round(problem: Problem, fitted: Fitted) -> Fitted:
     key = jr.fold_in(problem.keys.rounds, fitted.rounds)
     key_local, key_cover, key_chains, key_judge, key_train = split(key, 5)
     spending, settings = problem.spend(ROUNDS, fitted.cost), problem.settings
-    gradients = problem.target.dim > WALK_DIMS and fitted.found.gradients
+    gradients = _gradients(problem, fitted)
     local = local_move(
         problem.target, on_device(fitted.draws), key_local, gradients=gradients,
         initial=problem.law,
     )  # fmt: skip
+    spending.note(tuning_evaluations(gradients) + 2 * JUDGED)
     mover = Mixture([local, covered(fitted.proposal.kernel, key_cover, settings)], [0.5, 0.5])
     trace = run_chains(mover, fitted.states, _steps(fitted, settings), key_chains, spending)
     kept = trace.position[:, trace.position.shape[1] // 2 :]
@@ -87,7 +90,7 @@ def next_round(problem: Problem, fitted: Fitted) -> Fitted:
 def polish(problem: Problem, fitted: Fitted) -> Fitted:
     """Train at full length on the last draws, unless the budget is spent; keep the better."""
     spending = problem.spend(ROUNDS, fitted.cost)
-    if not spending.allows():
+    if not spending.allows(training_evaluations(problem.settings)):
         return fitted
     proposal = _trained(
         problem, spending, fitted.draws, fitted.proposal, problem.settings, problem.keys.polish
@@ -126,6 +129,11 @@ def _trained(
         )  # fmt: skip
     spending.note(evaluations)
     return replace(proposal, kernel=gathered(proposal.kernel, problem.devices))
+
+
+def _gradients(problem: Problem, fitted: Fitted) -> bool:
+    """Whether local moves follow gradients."""
+    return problem.target.dim > WALK_DIMS and fitted.found.gradients
 
 
 def _steps(fitted: Fitted, settings: LearnSettings) -> int:

@@ -1,0 +1,104 @@
+"""The last look: what proposal and chains have missed is found, and nothing where nothing is."""
+
+import time
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from flowjax.bijections import Identity
+
+import involutive as inv
+from involutive.involutions.blocks import FunctionBlock
+from involutive.learning.budget import Budget
+from involutive.learning.judge import looks
+from involutive.learning.judge.looks import last_look, looked_at
+from involutive.learning.problem import initial_distribution, pose
+from involutive.learning.settings import LearnSettings
+from involutive.learning.stages import Cost, Looked
+
+SMALL = LearnSettings(
+    components=(2,), climbers=1024, search_draws=16_384, particles=256, fit_draws=4096
+)
+
+
+def two(narrow: float = 0.3, apart: float = 4.0) -> inv.Target:
+    """A wide mode at the origin and a narrow one of equal mass, in five dimensions."""
+
+    def log_density(x):
+        wide = -0.5 * jnp.sum(x**2)
+        tight = -0.5 * jnp.sum(((x - apart) / narrow) ** 2) - 5 * jnp.log(narrow)
+        return jnp.logaddexp(wide, tight)
+
+    return inv.Target(log_density, 5, name="two")
+
+
+def problem_of(target, budget=None):
+    law = initial_distribution(None, target, 3.0)
+    return pose(target, law, SMALL, budget or Budget(), jr.key(0), False, None)
+
+
+def normal(target, means, variance=1.0):
+    count = len(means)
+    covariances = np.multiply.outer(np.broadcast_to(variance, (count,)), np.eye(target.dim))
+    return inv.GaussianMixture(np.full(count, 1 / count), np.asarray(means, float), covariances)
+
+
+@pytest.mark.parametrize(
+    ("means", "variance", "share"),
+    [([np.zeros(5)], 1.2, 0.5), ([np.zeros(5), np.full(5, 4.0)], [1.2, 0.1], 0.0)],
+    ids=["missed", "covered"],
+)
+def test_a_mode_that_the_proposal_misses_is_weighed(means, variance, share):
+    target = two()
+    problem = problem_of(target)
+    spending = problem.spend(1.0, Cost())
+    look = last_look(problem, spending, normal(target, means, variance), jr.key(1))
+    assert abs(look.missed - share) < 0.1 and look.places > 1000 and look.climbs > 16
+    if share:
+        assert look.point is not None and np.allclose(look.point, 4.0, atol=0.3)
+
+
+def blind(target, scale):
+    """A learned kernel whose proposal is the wide mode alone, with a random walk beside it."""
+    law = normal(target, [np.zeros(5)], 1.2)
+    proposal = inv.Kernel(target, FunctionBlock(Identity((5,))), law)
+    kernel = inv.Mixture([inv.random_walk(target, scale), proposal], [0.5, 0.5])
+    outcome = inv.Outcome(0.9, 0.9, 1.0, 0, 10_000, 1.0, True, "", looked=Looked(64, (1.0,)))
+    starts = jnp.asarray(3.0 * np.random.default_rng(0).normal(size=(64, 5)))
+    return inv.Learned(target, law, kernel, 20, outcome, starts)
+
+
+def test_a_kernel_that_misses_a_mode_is_not_trusted():
+    target = two()
+    learned = looked_at(problem_of(target), blind(target, 0.1))
+    assert not learned.outcome.converged and "of the mass lies where" in learned.outcome.advice
+    draws = inv.sample(learned, key=1, num_chains=16, num_samples=100, progress=False)
+    assert draws.provenance["looked"]["missed"] > 0.3
+    found = {finding.kind: finding.problem for finding in draws.summary().findings}
+    assert "of the mass lies where neither" in found["search found more"]
+    assert "starts disagree" in found  # half of the chains that start elsewhere start in the mode
+
+
+def test_what_chains_visit_is_not_missed(monkeypatch):
+    """Where the proposal is poor, local moves may still reach everything."""
+    target = two(narrow=0.9, apart=2.2)
+    kernel = blind(target, 1.5)
+    moved = eqx.tree_at(lambda k: k.kernel.probabilities, kernel, np.array([0.9, 0.1]))
+    seen = []
+    whole = looks._visited
+    monkeypatch.setattr(looks, "_visited", lambda *a: seen.append(whole(*a)) or seen[-1])
+    monkeypatch.setattr(looks, "STEPS", 2000)
+    learned = looked_at(problem_of(target), moved)
+    assert seen == [True] and learned.outcome.looked.missed == 0.0
+
+
+def test_a_budget_that_is_spent_leaves_nothing_to_say():
+    target = two()
+    kernel = blind(target, 0.1)
+    for budget in (Budget(evaluations=10_000), Budget(seconds=1e-3)):
+        problem = problem_of(target, budget)
+        time.sleep(0.01)
+        learned = looked_at(problem, kernel)
+        assert learned.outcome.looked.places == 0
