@@ -91,6 +91,16 @@ def foreign_ranks() -> Iterator[None]:
 
 
 @pytest.fixture
+def foreign_style() -> Iterator[None]:
+    """Both of these, for chains of such models: they run in threads, so it is set globally."""
+    jax.config.update("jax_debug_key_reuse", False)
+    jax.config.update("jax_numpy_rank_promotion", "allow")
+    yield
+    jax.config.update("jax_debug_key_reuse", True)
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture
 def as_users_run() -> Iterator[None]:
     """Switch the test hook's type checks off, so that an error is the one a user meets."""
     jaxtyping.config.update("jaxtyping_disable", True)

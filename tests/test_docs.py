@@ -6,7 +6,6 @@ Fast: with a plain kernel in the place of a learned one, and small sizes. Deep: 
 import re
 from pathlib import Path
 
-import jax
 import pytest
 from test_cli import learned
 
@@ -18,20 +17,15 @@ PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 pytestmark = [
-    pytest.mark.usefixtures("as_users_run"),
+    pytest.mark.usefixtures("as_users_run", "foreign_style"),
     pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning"),
 ]
 
 
 @pytest.fixture(autouse=True)
-def foreign_style(monkeypatch, tmp_path):
-    """As a user's session: NumPyro uses a key twice and promotes ranks; an empty folder."""
+def empty_folder(monkeypatch, tmp_path):
+    """As a user's session begins: in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    jax.config.update("jax_debug_key_reuse", False)
-    jax.config.update("jax_numpy_rank_promotion", "allow")
-    yield
-    jax.config.update("jax_debug_key_reuse", True)
-    jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -18,18 +17,9 @@ import involutive as inv
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 pytestmark = [
+    pytest.mark.usefixtures("foreign_style"),
     pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def foreign_style():
-    """NumPyro uses a key twice and promotes ranks; chains run in threads, so globally."""
-    jax.config.update("jax_debug_key_reuse", False)
-    jax.config.update("jax_numpy_rank_promotion", "allow")
-    yield
-    jax.config.update("jax_debug_key_reuse", True)
-    jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 @pytest.fixture

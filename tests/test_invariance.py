@@ -388,10 +388,8 @@ def one_key(key: Key[Array, ""], n: int) -> Array:
     return jr.wrap_key_data(jnp.broadcast_to(data[None], (n, *data.shape)))
 
 
-class Forward(inv.AbstractInvolution):
-    """`swap ∘ g`, where the way back g⁻¹ was forgotten: not an involution."""
-
-    g: fb.AbstractBijection
+class OfFour(inv.AbstractInvolution):
+    """A map of two coordinates of the state and two auxiliary ones that keeps volumes."""
 
     @property
     def size(self) -> int:
@@ -400,36 +398,26 @@ class Forward(inv.AbstractInvolution):
     @property
     def volume_preserving(self) -> bool:
         return True
+
+
+class Forward(OfFour):
+    """`swap ∘ g`, where the way back g⁻¹ was forgotten: not an involution."""
+
+    g: fb.AbstractBijection
 
     def __call__(self, z: Array) -> tuple[Array, Array]:
         return jnp.roll(self.g.transform(z), 2), jnp.zeros(())
 
 
-class Unflipped(inv.AbstractInvolution):
+class Unflipped(OfFour):
     """`φ ↦ φ + |π|, π ↦ π`: the sign is not turned, so no step leads back."""
-
-    @property
-    def size(self) -> int:
-        return 4
-
-    @property
-    def volume_preserving(self) -> bool:
-        return True
 
     def __call__(self, z: Array) -> tuple[Array, Array]:
         return jnp.concatenate([z[:2] + jnp.abs(z[2:]), z[2:]]), jnp.zeros(())
 
 
-class Mirror(inv.AbstractInvolution):
+class Mirror(OfFour):
     """`φ ↦ -φ`: on a symmetric target always accepted, and of period two."""
-
-    @property
-    def size(self) -> int:
-        return 4
-
-    @property
-    def volume_preserving(self) -> bool:
-        return True
 
     def __call__(self, z: Array) -> tuple[Array, Array]:
         return jnp.concatenate([-z[:2], z[2:]]), jnp.zeros(())

@@ -46,7 +46,7 @@ from involutive.learning.budget import Budget
 from involutive.learning.learn import learn
 from involutive.learning.outcome import Learned, Outcome
 from involutive.learning.settings import LearnSettings
-from involutive.sampling.checkpoint import merge
+from involutive.sampling.chunks import merge
 from involutive.sampling.draws import Draws
 from involutive.sampling.sample import sample
 from involutive.sampling.stopping import Until

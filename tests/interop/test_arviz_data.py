@@ -17,16 +17,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def foreign_style():
-    """NumPyro uses a key twice and promotes ranks; PyTensor's code promotes ranks too."""
-    jax.config.update("jax_debug_key_reuse", False)
-    jax.config.update("jax_numpy_rank_promotion", "allow")
-    yield
-    jax.config.update("jax_debug_key_reuse", True)
-    jax.config.update("jax_numpy_rank_promotion", "raise")
-
-
 def terms(mu):
     return -0.5 * (Y - mu) ** 2 - 0.5 * jnp.log(2 * jnp.pi)
 

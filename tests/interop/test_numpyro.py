@@ -22,15 +22,7 @@ from involutive.interop.arviz import group
 
 Y = np.array([1.0, 2.0, 3.0])
 
-
-@pytest.fixture(autouse=True)
-def foreign_style():
-    """NumPyro uses a key twice and promotes ranks; chains run in threads, so globally."""
-    jax.config.update("jax_debug_key_reuse", False)
-    jax.config.update("jax_numpy_rank_promotion", "allow")
-    yield
-    jax.config.update("jax_debug_key_reuse", True)
-    jax.config.update("jax_numpy_rank_promotion", "raise")
+pytestmark = pytest.mark.usefixtures("foreign_style")
 
 
 def supports(y):

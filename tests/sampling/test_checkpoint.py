@@ -14,6 +14,7 @@ import involutive as inv
 from involutive.sampling import checkpoint as module
 from involutive.sampling.devices import Share, cut
 from involutive.sampling.runner import Chains
+from involutive.sampling.same_run import saved_block
 
 CHAINS, SAMPLES = 5, 60
 TARGET = inv.targets.mog2()
@@ -268,7 +269,7 @@ def test_a_run_is_resumed_in_blocks_of_the_width_it_began_with(whole, tmp_path):
     found = run(checkpoint=folder, resume=True, block=None)
     assert_same(found, whole)
     assert found.provenance["block"] == SETTINGS["block"]
-    assert module.saved_block(tmp_path / "other") is None
+    assert saved_block(tmp_path / "other") is None
 
 
 def test_a_missing_share_cannot_be_merged(tmp_path, monkeypatch):

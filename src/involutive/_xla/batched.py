@@ -109,7 +109,9 @@ class BatchedDensity:
             parts.append(np.asarray(self._on_host(rows), points.dtype))
         return np.concatenate(parts)
 
-    def _each(self, program: Any, points: np.ndarray, block: int) -> list[np.ndarray]:
+    def _each(
+        self, program: Callable[[Array], tuple[Array, ...]], points: np.ndarray, block: int
+    ) -> list[np.ndarray]:
         count = len(points)
         padded = points[np.resize(np.arange(count), -(-count // block) * block)]
         parts = []

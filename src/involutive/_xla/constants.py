@@ -8,12 +8,14 @@ involutive.bench.xla indexing` prints a value of a density that reads `x[7]` of 
 and the error that `Target` raises instead.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+
+from involutive._xla.program import shape_of
 
 SMALL = 4096  # elements of the largest constant that is followed; a guess
 CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # where a call keeps the program that it calls
@@ -35,10 +37,10 @@ class Constants:
         self.known = {v: k for v, k in zip(names, known, strict=True) if k is not None}
         self.moving = {v for v, d in zip(names, depends, strict=True) if d}
 
-    def value(self, atom: Any) -> np.ndarray | None:
+    def value(self, atom: Var | Literal) -> np.ndarray | None:
         return small(atom.val) if isinstance(atom, Literal) else self.known.get(atom)
 
-    def depends(self, atom: Any) -> bool:
+    def depends(self, atom: Var | Literal) -> bool:
         return not isinstance(atom, Literal) and atom in self.moving
 
 
@@ -85,10 +87,10 @@ def _within(
     return constants(program.jaxpr, [*held, *known], [*[False] * len(held), *depends], missed)
 
 
-def _misses(equation: Any, values: Sequence[np.ndarray | None]) -> list[Missed]:
+def _misses(equation: JaxprEqn, values: Sequence[np.ndarray | None]) -> list[Missed]:
     """Fixed indices of one equation that its operand does not have; JAX would clamp them."""
     name, params = equation.primitive.name, equation.params
-    shape = equation.invars[0].aval.shape
+    shape = shape_of(equation.invars[0])
     if name == "dynamic_slice":
         sizes, starts = params["slice_sizes"], values[1:]
         axes = zip(shape, sizes, starts, strict=True)
@@ -119,7 +121,7 @@ def small(value: Any) -> np.ndarray | None:
     return np.asarray(value)
 
 
-def called(equation: Any) -> ClosedJaxpr | None:
+def called(equation: JaxprEqn) -> ClosedJaxpr | None:
     """The program that an equation calls once with its own operands, if it does that."""
     if equation.primitive.name in LOOPS:
         return None
@@ -132,16 +134,16 @@ def called(equation: Any) -> ClosedJaxpr | None:
     return None
 
 
-def _fits(program: Jaxpr, equation: Any) -> bool:
+def _fits(program: Jaxpr, equation: JaxprEqn) -> bool:
     sizes = len(equation.invars), len(equation.outvars)
     return (len(program.invars), len(program.outvars)) == sizes
 
 
-def _size(variable: Any) -> float:
-    return float(np.prod(variable.aval.shape, dtype=float))
+def _size(variable: Var) -> float:
+    return float(np.prod(shape_of(variable), dtype=float))
 
 
-def _broadcast(params: Any, value: np.ndarray) -> np.ndarray:
+def _broadcast(params: Mapping[str, Any], value: np.ndarray) -> np.ndarray:
     shape = np.ones(len(params["shape"]), int)
     shape[list(params["broadcast_dimensions"])] = value.shape
     return np.broadcast_to(value.reshape(shape), params["shape"])

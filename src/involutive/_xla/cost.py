@@ -9,14 +9,14 @@ prints 13 operations by `cost_analysis()`, and 984 and 98 004 here; for a callba
 assumed 10⁶ here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import Jaxpr
+from jax.extend.core import Jaxpr, JaxprEqn
 
-from involutive._xla.program import FACTORISE, inside, program_of
+from involutive._xla.program import FACTORISE, inside, program_of, shape_of
 
 SEARCH_OPERATIONS = 20_000.0  # of one evaluation, up to which a search of the default size is quick
 TRAINING_OPERATIONS = 100_000.0  # the same for training, which evaluates less
@@ -51,7 +51,7 @@ def count(program: Jaxpr) -> float:
     return float(sum(_equation(equation) for equation in program.eqns))
 
 
-def _equation(equation: Any) -> float:
+def _equation(equation: JaxprEqn) -> float:
     name, params = equation.primitive.name, equation.params
     inner = [count(part) for part in inside(params)]
     if name == "scan":
@@ -65,12 +65,12 @@ def _equation(equation: Any) -> float:
     return _work(name, params, equation)
 
 
-def _work(name: str, params: Any, equation: Any) -> float:
-    sizes = [float(np.prod(v.aval.shape)) for v in equation.outvars if hasattr(v.aval, "shape")]
+def _work(name: str, params: Mapping[str, Any], equation: JaxprEqn) -> float:
+    sizes = [float(np.prod(shape_of(v))) for v in equation.outvars if hasattr(v.aval, "shape")]
     size = sum(sizes)
     if "callback" in name:
         return CALLBACK
-    first = equation.invars[0].aval.shape if equation.invars else ()
+    first = shape_of(equation.invars[0]) if equation.invars else ()
     if name == "dot_general":
         (contracted, _), _ = params["dimension_numbers"]
         return 2 * size * float(np.prod([first[axis] for axis in contracted]))

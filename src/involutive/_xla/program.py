@@ -6,14 +6,14 @@ involutive.bench.xla frozen` prints -4 and -6 for two plain calls of such a dens
 two compiled ones; two traces give two programs, which `same_program_twice` sees.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 # what LAPACK and BLAS do to matrices, under JAX's names, with the axes of their first operand
 FACTORISE = dict.fromkeys(
@@ -50,7 +50,12 @@ def _equal(first: Any, second: Any) -> bool:
     return first is second or bool(np.array_equal(np.asarray(first), np.asarray(second)))
 
 
-def inside(params: Any) -> Iterator[Jaxpr]:
+def shape_of(atom: Var | Literal) -> tuple[int, ...]:
+    """The shape of a variable or a constant of a program; a token has none."""
+    return tuple(getattr(atom.aval, "shape", ()))
+
+
+def inside(params: Mapping[str, Any]) -> Iterator[Jaxpr]:
     """The programs that an equation carries: of a loop's body, of branches, of a call."""
     for value in params.values():
         for part in value if isinstance(value, list | tuple) else (value,):
@@ -73,8 +78,8 @@ def calls_out(program: Program) -> bool:
     )
 
 
-def _of_many(equation: Any) -> bool:
+def _of_many(equation: JaxprEqn) -> bool:
     axes = FACTORISE.get(equation.primitive.name)
-    if axes is not None and len(equation.invars[0].aval.shape) > axes:
+    if axes is not None and len(shape_of(equation.invars[0])) > axes:
         return True
     return any(map(factorises_many, inside(equation.params)))

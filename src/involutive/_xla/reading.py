@@ -15,9 +15,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
 from involutive._xla.constants import Missed, called, constants, small
+from involutive._xla.program import shape_of
+
+Params = Mapping[str, Any]  # of an operation, by name
+Shapes = Sequence[tuple[int, ...]]  # of its operands
+Values = Sequence[np.ndarray | None]  # of operands that are constants
+Needs = Sequence[np.ndarray]  # how much is needed of each result
 
 UNREAD, PERHAPS, READ = np.int8(0), np.int8(1), np.int8(2)
 
@@ -69,7 +75,7 @@ def _read(program: ClosedJaxpr) -> tuple[np.ndarray, list[Missed]]:
     missed: list[Missed] = []
     held = [small(value) for value in program.consts]
     constants(program.jaxpr, [*held, None], [False] * len(held) + [True], missed)
-    needs = [np.full(_shape(v), READ) for v in program.jaxpr.outvars]
+    needs = [np.full(shape_of(v), READ) for v in program.jaxpr.outvars]
     return _backward(program.jaxpr, [*held, None], needs)[-1], missed
 
 
@@ -78,24 +84,26 @@ def _backward(program: Jaxpr, known: Sequence[Any], needs: Sequence[np.ndarray])
     env = constants(program, known, [False] * len(known), [])
     need: dict[Any, np.ndarray] = {}
 
-    def add(atom: Any, more: np.ndarray) -> None:
+    def add(atom: Var | Literal, more: np.ndarray) -> None:
         if not isinstance(atom, Literal):
             need[atom] = np.asarray(np.maximum(need.get(atom, UNREAD), more))
 
     for atom, more in zip(program.outvars, needs, strict=True):
         add(atom, more)
     for equation in reversed(program.eqns):
-        outs = [need.get(v, np.full(_shape(v), UNREAD)) for v in equation.outvars]
+        outs = [need.get(v, np.full(shape_of(v), UNREAD)) for v in equation.outvars]
         if equation.effects or any(out.any() for out in outs):
             values = [env.value(atom) for atom in equation.invars]
             for atom, more in zip(equation.invars, _needs(equation, values, outs), strict=True):
                 add(atom, more)
-    return [need.get(v, np.full(_shape(v), UNREAD)) for v in (*program.constvars, *program.invars)]
+    return [
+        need.get(v, np.full(shape_of(v), UNREAD)) for v in (*program.constvars, *program.invars)
+    ]
 
 
-def _needs(equation: Any, values: Sequence[Any], outs: list[np.ndarray]) -> list[np.ndarray]:
+def _needs(equation: JaxprEqn, values: Values, outs: list[np.ndarray]) -> list[np.ndarray]:
     inner, name = called(equation), equation.primitive.name
-    shapes = [_shape(atom) for atom in equation.invars]
+    shapes = [shape_of(atom) for atom in equation.invars]
     if inner is not None:
         consts = [small(value) for value in inner.consts]
         return _backward(inner.jaxpr, [*consts, *values], outs)[len(consts) :]
@@ -124,21 +132,24 @@ def _sliced(shape: tuple[int, ...], place: tuple[slice, ...], out: np.ndarray) -
     return need
 
 
-def _slice(params: Any, shapes: Any, _: Any, outs: Any) -> list[np.ndarray]:
+def _slice(params: Params, shapes: Shapes, _: Values, outs: Needs) -> list[np.ndarray]:
     steps = params["strides"] or (1,) * len(shapes[0])
     ranges = zip(params["start_indices"], params["limit_indices"], steps, strict=True)
     return [_sliced(shapes[0], tuple(slice(*each) for each in ranges), outs[0])]
 
 
-def _dynamic_slice(params: Any, shapes: Any, values: Any, outs: Any) -> list[np.ndarray] | None:
-    if any(value is None for value in values[1:]):
+def _dynamic_slice(
+    params: Params, shapes: Shapes, values: Values, outs: Needs
+) -> list[np.ndarray] | None:
+    places = [value for value in values[1:] if value is not None]
+    if len(places) < len(values) - 1:
         return None
-    bounds = zip(shapes[0], params["slice_sizes"], values[1:], strict=True)
+    bounds = zip(shapes[0], params["slice_sizes"], places, strict=True)
     starts = [(int(np.clip(at, 0, n - size)), size) for n, size, at in bounds]
     return [_sliced(shapes[0], tuple(slice(at, at + size) for at, size in starts), outs[0])]
 
 
-def _gather(params: Any, shapes: Any, values: Any, outs: Any) -> list[np.ndarray] | None:
+def _gather(params: Params, shapes: Shapes, values: Values, outs: Needs) -> list[np.ndarray] | None:
     """Indices along one axis that keep nothing of it, which is what `x[indices]` becomes."""
     numbers, indices = params["dimension_numbers"], values[1]
     axes = numbers.start_index_map
@@ -150,7 +161,7 @@ def _gather(params: Any, shapes: Any, values: Any, outs: Any) -> list[np.ndarray
     return [need]
 
 
-def _broadcast_back(params: Any, shapes: Any, _: Any, outs: Any) -> list[np.ndarray]:
+def _broadcast_back(params: Params, shapes: Shapes, _: Values, outs: Needs) -> list[np.ndarray]:
     kept = params["broadcast_dimensions"]
     lost = tuple(axis for axis in range(outs[0].ndim) if axis not in kept)
     need = np.asarray(outs[0].max(axis=lost, initial=UNREAD))
@@ -160,20 +171,20 @@ def _broadcast_back(params: Any, shapes: Any, _: Any, outs: Any) -> list[np.ndar
     return [need]
 
 
-def _reduced(params: Any, shapes: Any, _: Any, outs: Any) -> list[np.ndarray]:
+def _reduced(params: Params, shapes: Shapes, _: Values, outs: Needs) -> list[np.ndarray]:
     return [np.broadcast_to(np.expand_dims(outs[0], tuple(params["axes"])), shapes[0])]
 
 
-def _split(params: Any, shapes: Any, _: Any, outs: Any) -> list[np.ndarray]:
+def _split(params: Params, shapes: Shapes, _: Values, outs: Needs) -> list[np.ndarray]:
     return [np.concatenate(outs, params["axis"])]
 
 
-def _concatenate(params: Any, shapes: Any, _: Any, outs: Any) -> list[np.ndarray]:
+def _concatenate(params: Params, shapes: Shapes, _: Values, outs: Needs) -> list[np.ndarray]:
     axis = params["dimension"]
     return np.split(outs[0], np.cumsum([shape[axis] for shape in shapes])[:-1], axis)
 
 
-def _reshaped(params: Any, shapes: Any, _: Any, outs: Any) -> list[np.ndarray]:
+def _reshaped(params: Params, shapes: Shapes, _: Values, outs: Needs) -> list[np.ndarray]:
     return [outs[0].reshape(shapes[0])]
 
 
@@ -193,7 +204,3 @@ NEED: Mapping[str, Callable[..., list[np.ndarray] | None]] = {
 } | dict.fromkeys(
     ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"), _reduced
 )
-
-
-def _shape(atom: Any) -> tuple[int, ...]:
-    return tuple(getattr(atom.aval, "shape", ()))

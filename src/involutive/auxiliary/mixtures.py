@@ -167,13 +167,13 @@ class GaussianMixture(AbstractDistribution):
         """Return `A_k⁻¹`, a square root of the covariance of every component."""
         return _inverses(self.factors())
 
-    def _log_prob(self, x, condition=None):
+    def _log_prob(self, x: Array, condition: Array | None = None) -> Array:
         factors = self.factors()
         offsets = jnp.einsum("kij,kj->ki", factors, self.means)
         levels = jax.nn.log_softmax(self.logits) + jnp.sum(self.log_diagonal, axis=1)
         return _log_sum(factors, offsets, levels, x) - 0.5 * self.shape[0] * jnp.log(2 * jnp.pi)
 
-    def _sample(self, key, condition=None):
+    def _sample(self, key: Key[Array, ""], condition: Array | None = None) -> Array:
         key_component, key_noise = jr.split(key)
         # by its cumulative weights: one uniform, where Gumbel noise would need one a component
         levels = jnp.cumsum(jax.nn.softmax(self.logits))
@@ -231,12 +231,12 @@ class ConditionalNormal(AbstractDistribution):
         self.cond_shape = (check_count("state_dim", state_dim),)
         self.shape = (state_dim if dim is None else check_count("dim", dim),)
 
-    def _log_prob(self, x: Any, condition: Any = None) -> Float[Array, ""]:
+    def _log_prob(self, x: Array, condition: Any = None) -> Float[Array, ""]:
         level = self.log_scale(condition)
         white = (x - self.mean(condition)) * jnp.exp(-level)
         return -0.5 * jnp.sum(white**2) - jnp.sum(level) - 0.5 * x.size * np.log(2 * np.pi)
 
-    def _sample(self, key: Any, condition: Any = None) -> Float[Array, " dim"]:
+    def _sample(self, key: Key[Array, ""], condition: Any = None) -> Float[Array, " dim"]:
         noise = jr.normal(key, self.shape)
         return self.mean(condition) + jnp.exp(self.log_scale(condition)) * noise
 
@@ -277,21 +277,21 @@ class Joined(AbstractDistribution):
     shape: tuple[int, ...] = eqx.field(static=True)
     cond_shape: None = eqx.field(static=True)
 
-    def __init__(self, first: AbstractDistribution, second: AbstractDistribution, share: Any):
+    def __init__(self, first: AbstractDistribution, second: AbstractDistribution, share: ArrayLike):
         check(
             first.shape == second.shape and len(first.shape) == 1,
             f"joined distributions must be of one dimension, got {first.shape} and {second.shape}",
         )
-        check(0 < float(share) < 1, f"share must lie between 0 and 1, got {share}")
+        check(0 < float(np.asarray(share)) < 1, f"share must lie between 0 and 1, got {share}")
         self.first, self.second = first, second
         self.share = jnp.asarray(share, float)
         self.shape, self.cond_shape = first.shape, None
 
-    def _log_prob(self, x, condition=None):
+    def _log_prob(self, x: Array, condition: Array | None = None) -> Array:
         first, second = self.first.log_prob(x), self.second.log_prob(x)
         return jnp.logaddexp(jnp.log1p(-self.share) + first, jnp.log(self.share) + second)
 
-    def _sample(self, key, condition=None):
+    def _sample(self, key: Key[Array, ""], condition: Array | None = None) -> Array:
         key_choice, key_first, key_second = jr.split(key, 3)
         other = jr.uniform(key_choice, dtype=self.share.dtype) < self.share
         return jnp.where(other, self.second.sample(key_second), self.first.sample(key_first))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, Key
 
 from involutive._xla.compilation import jit_once
 from involutive.auxiliary.em import fit_mixture
@@ -79,14 +79,14 @@ class ProductMixture(AbstractDistribution):
         self.parts = tuple(_stacked([part for _, part in group]) for group in groups.values())
         self.shape, self.cond_shape = (dim,), None
 
-    def _log_prob(self, x: Any, condition: Any = None) -> Array:
+    def _log_prob(self, x: Array, condition: Array | None = None) -> Array:
         each = [
             eqx.filter_vmap(lambda part, y: part.log_prob(y))(part, x[rows])
             for rows, part in zip(self.indices, self.parts, strict=True)
         ]
         return sum((jnp.sum(values) for values in each), jnp.zeros(()))
 
-    def _sample(self, key: Any, condition: Any = None) -> Array:
+    def _sample(self, key: Key[Array, ""], condition: Array | None = None) -> Array:
         x = jnp.zeros(self.shape)
         keys = jr.split(key, len(self.parts))
         for i, (rows, part) in enumerate(zip(self.indices, self.parts, strict=True)):

@@ -6,8 +6,6 @@ With y = A_k (x - μ_k), a component has one of two shapes in d dimensions:
     product        |A_k| Π_i t_ν(y_i)
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,7 +13,7 @@ import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jax.scipy.special import gammaln, logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 from involutive.auxiliary.mixtures import GaussianMixture
 from involutive.core.errors import check
@@ -70,7 +68,7 @@ class StudentTMixture(AbstractDistribution):
         """The degrees of freedom of every component."""
         return jnp.exp(self.log_degrees)
 
-    def _log_prob(self, x: Any, condition: Any = None) -> Array:
+    def _log_prob(self, x: Array, condition: Array | None = None) -> Array:
         law, nu, dim = self.normal, self.degrees, self.shape[0]
         factors = law.factors()
         offsets = jnp.einsum("kij,kj->ki", factors, law.means)
@@ -85,7 +83,7 @@ class StudentTMixture(AbstractDistribution):
         levels = jax.nn.log_softmax(law.logits) + jnp.sum(law.log_diagonal, axis=1) + constant
         return logsumexp(levels - (nu + width) / 2 * spread)
 
-    def _sample(self, key: Any, condition: Any = None) -> Array:
+    def _sample(self, key: Key[Array, ""], condition: Array | None = None) -> Array:
         key_component, key_noise, key_scale = jr.split(key, 3)
         law, dim = self.normal, self.shape[0]
         levels = jnp.cumsum(jax.nn.softmax(law.logits))

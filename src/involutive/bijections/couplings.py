@@ -10,7 +10,6 @@ Metropolis-Hastings step reject them; the reverse path meets the same values, so
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -96,10 +95,12 @@ class AdditiveCoupling(AbstractBijection):
             log_det = outside(move, self.grid) + outside(x, self.grid)
         return jnp.concatenate([move, keep] if self.flip else [keep, move]), log_det
 
-    def transform_and_log_det(self, x: Any, condition: Any = None) -> tuple[Array, Array]:
+    def transform_and_log_det(
+        self, x: Array, condition: Array | None = None
+    ) -> tuple[Array, Array]:
         return self._shifted(x, 1.0)
 
-    def inverse_and_log_det(self, y: Any, condition: Any = None) -> tuple[Array, Array]:
+    def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
         return self._shifted(y, -1.0)
 
 
@@ -130,12 +131,14 @@ class AffineCoupling(AbstractBijection):
         raw, shift = jnp.split(self.net(keep) + self.linear @ keep, 2)
         return self.limit * jnp.tanh(raw / self.limit), shift
 
-    def transform_and_log_det(self, x: Any, condition: Any = None) -> tuple[Array, Array]:
+    def transform_and_log_det(
+        self, x: Array, condition: Array | None = None
+    ) -> tuple[Array, Array]:
         log_scale, shift = self._scale_and_shift(x[: self.split])
         moved = x[self.split :] * jnp.exp(log_scale) + shift
         return jnp.concatenate([x[: self.split], moved]), jnp.sum(log_scale)
 
-    def inverse_and_log_det(self, y: Any, condition: Any = None) -> tuple[Array, Array]:
+    def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
         log_scale, shift = self._scale_and_shift(y[: self.split])
         moved = (y[self.split :] - shift) * jnp.exp(-log_scale)
         return jnp.concatenate([y[: self.split], moved]), -jnp.sum(log_scale)

@@ -33,11 +33,13 @@ class Whitening(AbstractBijection):
         )
         self.shape, self.cond_shape = (len(mean),), None
 
-    def transform_and_log_det(self, x: Any, condition: Any = None) -> tuple[Array, Array]:
+    def transform_and_log_det(
+        self, x: Array, condition: Array | None = None
+    ) -> tuple[Array, Array]:
         log_det = -jnp.sum(jnp.log(jnp.diagonal(self.factor)))
         return self.inverse_factor @ (x - self.mean), log_det
 
-    def inverse_and_log_det(self, y: Any, condition: Any = None) -> tuple[Array, Array]:
+    def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
         return self.factor @ y + self.mean, jnp.sum(jnp.log(jnp.diagonal(self.factor)))
 
 

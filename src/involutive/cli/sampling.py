@@ -15,7 +15,7 @@ from involutive.cli.workers import on_workers
 from involutive.core.errors import check
 from involutive.interop.arviz import to_netcdf
 from involutive.report.moves import with_kernel
-from involutive.sampling.checkpoint import merge
+from involutive.sampling.chunks import merge
 from involutive.sampling.draws import Draws
 from involutive.sampling.sample import sample
 from involutive.sampling.stopping import Until

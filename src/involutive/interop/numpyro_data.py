@@ -54,17 +54,9 @@ def observed(
         trace = traced(jr.key(0), {name: known[name] for name in latent})
         return {name: trace[name]["fn"].log_prob(trace[name]["value"]) for name in seen}
 
-    def predict(key: Key[Array, ""], positions: np.ndarray) -> Named:
-        rows = jnp.asarray(positions.reshape(-1, positions.shape[-1]))
-
-        def one(key: Key[Array, ""], x: Array) -> dict[str, Array]:
-            known = constrain(x)
-            return _new(traced, key, {name: known[name] for name in latent}, seen)
-
-        with jax.debug_key_reuse(False):
-            drawn = jax.jit(jax.vmap(one))(jr.split(key, len(rows)), rows)
-        lead = positions.shape[:2]
-        return {n: np.asarray(v).reshape(*lead, *v.shape[1:]) for n, v in drawn.items()}
+    def predict_one(key: Key[Array, ""], x: Array) -> dict[str, Array]:
+        known = constrain(x)
+        return _new(traced, key, {name: known[name] for name in latent}, seen)
 
     # a model with discrete sites summed out has no value of them to condition on
     return Observed(
@@ -72,9 +64,24 @@ def observed(
         {name: sites[name]["value"] for name in seen},
         _constants(model, args, kwargs, [sites[name]["value"] for name in seen]),
         {name: dims[name] for name in seen if name in dims},
-        predict if seen and not discrete else None,
+        _over_positions(predict_one) if seen and not discrete else None,
         _prior(traced, sites, seen),
     )
+
+
+def _over_positions(
+    predict: Callable[[Key[Array, ""], Array], dict[str, Array]],
+) -> Callable[[Key[Array, ""], np.ndarray], Named]:
+    """A prediction from one flat vector as one from positions `(chains, draws, dim)`."""
+
+    def every(key: Key[Array, ""], positions: np.ndarray) -> Named:
+        rows = jnp.asarray(positions.reshape(-1, positions.shape[-1]))
+        with jax.debug_key_reuse(False):
+            drawn = jax.jit(jax.vmap(predict))(jr.split(key, len(rows)), rows)
+        lead = positions.shape[:2]
+        return {n: np.asarray(v).reshape(*lead, *v.shape[1:]) for n, v in drawn.items()}
+
+    return every
 
 
 def _prior(traced: Call, sites: dict[str, Site], seen: list[str]) -> Callable[..., Prior]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -17,7 +18,20 @@ from involutive.kernel.kernel import AbstractKernel, Info, State, carries
 from involutive.targets.target import Target
 
 
-class Mixture(AbstractKernel):
+class _Several(AbstractKernel):
+    """Kernels of one target on one lattice, which carry one thing from step to step."""
+
+    kernels: eqx.AbstractVar[tuple[AbstractKernel, ...]]
+
+    @property
+    def grid(self) -> float | None:
+        return self.kernels[0].grid
+
+    def carry(self, position: Float[Array, " dim"], key: Key[Array, ""] | None = None) -> Any:
+        return _first_carried(self.kernels, position, key)
+
+
+class Mixture(_Several):
     """Choose one of several kernels by fixed probabilities at every step.
 
     Args:
@@ -51,13 +65,6 @@ class Mixture(AbstractKernel):
         self.probabilities = on_device(chances / chances.sum())
         self.target, self.initial = self.kernels[0].target, _first_initial(self.kernels)
 
-    @property
-    def grid(self) -> float | None:
-        return self.kernels[0].grid
-
-    def carry(self, position: Float[Array, " dim"], key: Key[Array, ""] | None = None) -> Any:
-        return _first_carried(self.kernels, position, key)
-
     def draw(self, key: Key[Array, ""]) -> tuple[Array, tuple[Any, ...]]:
         """Draw the choice, and the randomness of every kernel from the same key: one is used."""
         key_choice, key_move = jr.split(key)
@@ -73,7 +80,7 @@ class Mixture(AbstractKernel):
         return jax.tree.map(lambda *leaves: jax.lax.select_n(choice, *leaves), *moves)
 
 
-class Cycle(AbstractKernel):
+class Cycle(_Several):
     """Apply several kernels one after the other in every step.
 
     Args:
@@ -97,13 +104,6 @@ class Cycle(AbstractKernel):
     def __init__(self, kernels: Iterable[AbstractKernel]):
         self.kernels = _check_kernels(kernels)
         self.target, self.initial = self.kernels[0].target, _first_initial(self.kernels)
-
-    @property
-    def grid(self) -> float | None:
-        return self.kernels[0].grid
-
-    def carry(self, position: Float[Array, " dim"], key: Key[Array, ""] | None = None) -> Any:
-        return _first_carried(self.kernels, position, key)
 
     def draw(self, key: Key[Array, ""]) -> tuple[Any, ...]:
         keys = jr.split(key, len(self.kernels))

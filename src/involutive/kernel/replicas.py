@@ -115,18 +115,7 @@ class Tempered(AbstractKernel):
         ladder: Ladder | None = None,
     ):
         check(isinstance(target, Target), f"target must be a Target, got {type(target).__name__}")
-        found = type(reference).__name__
-        check(
-            isinstance(reference, AbstractDistribution) and reference.shape == (target.dim,),
-            f"reference must be a FlowJAX distribution of {target.dim} coordinates, got {found} of "
-            f"shape {getattr(reference, 'shape', None)}",
-        )
-        schedule = np.asarray(betas, float)
-        check(
-            schedule.ndim == 1 and schedule.size >= 2 and (np.diff(schedule) > 0).all()
-            and schedule[0] == 0 and schedule[-1] == 1,
-            f"betas must increase from 0 to 1, got {schedule.tolist()[:12]}",
-        )  # fmt: skip
+        schedule = _check_schedule(target, reference, betas)
         moved, dtype = schedule.size - 1, jnp.result_type(float)
         self.target, self.reference = target, reference
         self.initial = reference if initial is None else initial
@@ -312,6 +301,23 @@ class Tempered(AbstractKernel):
 
         low, high = (jax.vmap(evaluated)(moved[:, part]) for part in (np.s_[:dim], np.s_[dim:]))
         return low, high, log_det
+
+
+def _check_schedule(target: Target, reference: object, betas: ArrayLike) -> np.ndarray:
+    """The schedule as an array, for a reference that fits the target."""
+    found = type(reference).__name__
+    check(
+        isinstance(reference, AbstractDistribution) and reference.shape == (target.dim,),
+        f"reference must be a FlowJAX distribution of {target.dim} coordinates, got {found} of "
+        f"shape {getattr(reference, 'shape', None)}",
+    )
+    schedule = np.asarray(betas, float)
+    check(
+        schedule.ndim == 1 and schedule.size >= 2 and (np.diff(schedule) > 0).all()
+        and schedule[0] == 0 and schedule[-1] == 1,
+        f"betas must increase from 0 to 1, got {schedule.tolist()[:12]}",
+    )  # fmt: skip
+    return schedule
 
 
 def _check_scales(scales: ArrayLike, moved: int, dim: int) -> np.ndarray:

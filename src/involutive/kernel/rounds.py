@@ -1,5 +1,6 @@
 """The compiled parts of adaptation: rounds of many ladders side by side."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -55,15 +56,6 @@ def run_round(
     ladders, dim = states.position.shape
     dtype = states.position.dtype
 
-    def slopes(state: State) -> Array:
-        def one(beta: Array, x: Array) -> Array:
-            return jax.grad(Bridge(kernel.target.log_density, kernel.reference, beta))(x) ** 2
-
-        if kernel.leaps is None:
-            return jnp.zeros((kernel.num_replicas - 1, dim), dtype)
-        rungs = jnp.concatenate([state.carried.positions, state.position[None]])
-        return jax.vmap(one)(kernel.betas[1:], rungs)
-
     def body(t: Array, carry: Any) -> Any:
         states, steps, sums, weights, cold = carry
         now = eqx.tree_at(lambda k: k.steps, kernel, steps)
@@ -73,15 +65,7 @@ def run_round(
         moves, swaps = scan.local_rate.mean(0), scan.swap_rate.mean(0)
         change = jnp.where(jnp.isnan(rate), 0.0, (moves - rate) / jnp.sqrt(t + 1.0))
         steps = steps * jnp.exp(change.astype(dtype))
-        every = jnp.concatenate(
-            [noise.hot[:, None], states.carried.positions, states.position[:, None]], axis=1
-        )
-        slope = jax.lax.cond(
-            jnp.isnan(rate), lambda s: jnp.zeros((kernel.num_replicas - 1, dim), dtype),
-            lambda s: jax.vmap(slopes)(s).mean(0), states,
-        )  # fmt: skip
-        # a replica that is still far away has gradients of any size
-        new = (swaps, moves, every.mean(0), (every**2).mean(0), jnp.minimum(slope, 1e20))
+        new = (swaps, moves, *_moments(kernel, noise.hot, states, rate))
         half = count // 2
         share = jnp.where(t >= half, 1.0 / (count - half), 0.0).astype(dtype)
         sums = jax.tree.map(lambda total, part: total + share * part, sums, new)
@@ -95,3 +79,31 @@ def run_round(
     weights = jnp.zeros((capacity, ladders, moved + 1), dtype)
     cold = jnp.zeros((capacity, ladders, dim), dtype)
     return jax.lax.fori_loop(0, count, body, (states, kernel.steps, sums, weights, cold))
+
+
+def _moments(
+    kernel: Tempered, hot: Array, states: State, rate: Array
+) -> tuple[Array, Array, Array]:
+    """Means and second moments of every replica over ladders, and mean squared gradients."""
+    every = jnp.concatenate(
+        [hot[:, None], states.carried.positions, states.position[:, None]], axis=1
+    )
+    none = jnp.zeros((kernel.num_replicas - 1, every.shape[-1]), states.position.dtype)
+    slope = jax.lax.cond(
+        jnp.isnan(rate), lambda s: none, lambda s: jax.vmap(partial(_slopes, kernel))(s).mean(0),
+        states,
+    )  # fmt: skip
+    # a replica that is still far away has gradients of any size
+    return every.mean(0), (every**2).mean(0), jnp.minimum(slope, 1e20)
+
+
+def _slopes(kernel: Tempered, state: State) -> Array:
+    """Squared gradients of one ladder's replicas but the hot one; zero for a random walk."""
+
+    def one(beta: Array, x: Array) -> Array:
+        return jax.grad(Bridge(kernel.target.log_density, kernel.reference, beta))(x) ** 2
+
+    if kernel.leaps is None:
+        return jnp.zeros((kernel.num_replicas - 1, state.position.size), state.position.dtype)
+    rungs = jnp.concatenate([state.carried.positions, state.position[None]])
+    return jax.vmap(one)(kernel.betas[1:], rungs)

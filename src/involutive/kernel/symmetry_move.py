@@ -5,7 +5,7 @@ set of flips are drawn uniformly and applied in either order with even chances, 
 are equally likely. Where the density has the symmetry the move is accepted always.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -123,11 +123,11 @@ class Symmetrised(AbstractDistribution):
         self.orders, self.signs = jnp.asarray(orders), jnp.asarray(signs, float)
         self.shape, self.cond_shape = base.shape, None
 
-    def _log_prob(self, x: Any, condition: Any = None) -> Array:
+    def _log_prob(self, x: Array, condition: Array | None = None) -> Array:
         images = self.signs * x[self.orders]
         return logsumexp(jax.vmap(self.base.log_prob)(images)) - np.log(self.orders.shape[0])
 
-    def _sample(self, key: Any, condition: Any = None) -> Array:
+    def _sample(self, key: Key[Array, ""], condition: Array | None = None) -> Array:
         key_base, key_element = jr.split(key)
         at = jr.randint(key_element, (), 0, self.orders.shape[0])
         return self.signs[at] * self.base.sample(key_base)[self.orders[at]]

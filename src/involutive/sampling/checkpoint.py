@@ -11,74 +11,26 @@ again after it has the same bits. Files name global chain ids, so that a run may
 another number of processes, and merged from the files of all of them.
 """
 
-import contextlib
-import hashlib
-import json
-import re
 import time
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from involutive.core.errors import InputError, check
-from involutive.kernel.kernel import AbstractKernel, State
-from involutive.sampling.draws import Draws
-from involutive.sampling.recorder import FIELDS, Recorder
+from involutive.kernel.kernel import State
+from involutive.sampling.chunks import NAME, chunks_in, fill, read_chunk, skipping_damaged
+from involutive.sampling.recorder import Recorder
 from involutive.sampling.runner import Chains
-from involutive.storage.format import (
-    MAX_HEADER,
-    PathLike,
-    as_path,
-    damaged,
-    read_tensors,
-    write_tensors,
-)
-from involutive.storage.save_load import check_kind, describe
-from involutive.targets.fingerprint import difference, fingerprint
+from involutive.sampling.same_run import check_same, run_name
+from involutive.storage.format import PathLike, as_path, read_tensors, write_tensors
+from involutive.storage.save_load import check_kind
+from involutive.targets.fingerprint import fingerprint
 from involutive.targets.target import Target
 
 INTERVAL = 1.0  # seconds between two files: a kill loses no more work than this and one chunk
 MOST_BYTES = 64 * 2**20  # draws not yet written, however little time has passed
-MOST_CARRIED = 2**30  # bytes that the replicas of all chains may take in a file
-NAME = re.compile(r"(?:draws|state)-(\d+)-(\d+)(?:-(\d+)-(\d+))?\.inv")
-
-
-class Chunk(NamedTuple):
-    """A file of draws number `start` to `end` of chains `low` to `high`, by its name."""
-
-    start: int
-    end: int
-    low: int
-    high: int
-    path: Path
-
-
-def same_run(kernel: AbstractKernel, initial: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    """What two runs must share to have the same draws, the density apart."""
-    return settings | {"kernel": digest(kernel), "initial": digest(initial)}
-
-
-def saved_block(path: PathLike) -> int | None:
-    """The width of blocks that the run in a folder began with, if there is one."""
-    marker = as_path(path) / "run.inv"
-    return _read_run(marker)["run"].get("block") if marker.exists() else None
-
-
-def digest(thing: Any) -> str | None:
-    """SHA-256 of a kernel, a law or positions: of the description and of every array."""
-    if thing is None:
-        return None
-    if not hasattr(thing, "__dataclass_fields__"):
-        thing = np.asarray(thing, dtype=float)
-    tree, arrays = describe(thing)
-    found = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
-    for name, array in arrays.items():
-        found.update(f"{name}{array.dtype}{array.shape}".encode() + array.tobytes())
-    return found.hexdigest()
 
 
 class Checkpoint:
@@ -97,7 +49,7 @@ class Checkpoint:
     ):
         self.folder, self.run, self.ids = as_path(path), run, ids
         self.warmup = run["num_warmup"]
-        self.name = _run_name(run)
+        self.name = run_name(run)
         self.written, self._at = 0, time.perf_counter()
         marker = self.folder / "run.inv"
         check(
@@ -110,7 +62,7 @@ class Checkpoint:
                 f"{self.folder} already holds a run; pass resume=True to continue it, or another "
                 "checkpoint to begin one",
             )
-            _check_same(self.folder, run, target)
+            check_same(self.folder, run, target)
         else:
             _make_folder(self.folder)
             same = {"run": run, "target": target.name, "fingerprint": fingerprint(target)}
@@ -186,7 +138,7 @@ class Checkpoint:
         leaves = {"position": blank.position, "log_density": blank.log_density}
         leaves |= _named(blank.carried)
         for path in sorted(self.folder.glob("state-*.inv")):
-            with _skipping_damaged("the warm-up is made again"):
+            with skipping_damaged("the warm-up is made again"):
                 arrays, header = read_tensors(path, fall_back=True)
                 check_kind(path, header, "state")
                 check(header["run"] == self.name, f"{path} belongs to another run")
@@ -208,7 +160,7 @@ class Checkpoint:
         Only the end of a file has one, so draws after the last common end are made again.
         """
         ends: dict[int, np.ndarray] = {}
-        for chunk in _chunks(self.folder):
+        for chunk in chunks_in(self.folder):
             here = np.arange(max(chunk.low, self.ids.start), min(chunk.high, self.ids.stop))
             seen = ends.setdefault(chunk.end, np.zeros(len(self.ids), bool))
             seen[here - self.ids.start] = True
@@ -216,9 +168,9 @@ class Checkpoint:
             return blank  # no draw is missing, so that nothing starts from it
         whole = [end for end, seen in ends.items() if seen.all() and end <= recorder.count]
         recorder.count = max(whole, default=0)
-        for chunk in _chunks(self.folder):
+        for chunk in chunks_in(self.folder):
             if chunk.end == recorder.count:
-                arrays = _read_chunk(chunk, self.name, recorder)
+                arrays = read_chunk(chunk, self.name, recorder)
                 here = range(max(chunk.low, self.ids.start), min(chunk.high, self.ids.stop))
                 rows = slice(here.start - self.ids.start, here.stop - self.ids.start)
                 for name, leaf in _named(blank.carried).items():
@@ -229,140 +181,6 @@ class Checkpoint:
 def _named(carried: Any) -> dict[str, np.ndarray]:
     """The arrays of what is carried, by the names that files give them."""
     return {f"carried.{i}": leaf for i, leaf in enumerate(jax.tree.leaves(carried))}
-
-
-# ── Reading draws ───────────────────────────────────────────────────────────────────────────────
-
-
-def fill(folder: Path, name: str, ids: range, recorder: Recorder) -> int:
-    """Fill a recorder of chains `ids` from a folder; return how many draws all of them have.
-
-    A damaged file is skipped, and with it what follows: those draws are made again, the same.
-    """
-    room = recorder.log_density.shape[1]
-    done = np.zeros(len(ids), int)
-    for chunk in sorted(_chunks(folder)):
-        here = range(max(chunk.low, ids.start), min(chunk.high, ids.stop))
-        rows = slice(here.start - ids.start, here.stop - ids.start)
-        end = min(chunk.end, room)
-        if len(here) == 0 or done[rows].min() >= end or done[rows].min() < chunk.start:
-            continue  # other chains, nothing new, or after a gap
-        with _skipping_damaged(f"draws from {chunk.start} on are made again"):
-            arrays = _read_chunk(chunk, name, recorder)
-            columns = slice(0, end - chunk.start)
-            part = slice(here.start - chunk.low, here.stop - chunk.low)
-            fresh = {field: arrays[field][part, columns] for field in FIELDS}
-            recorder.place(rows, chunk.start, end, fresh)
-            done[rows] = np.maximum(done[rows], end)
-    return int(done.min())
-
-
-def merge(checkpoint: PathLike, target: Target) -> Draws:
-    """Return the draws in a checkpoint, of all chains and from all processes, as one result.
-
-    Args:
-        checkpoint: the folder given to `sample`.
-        target: the density sampled.
-
-    Returns:
-        The draws that every chain has reached.
-
-    Raises:
-        InputError: if the folder holds no run of this target, or chains are missing.
-
-    Example:
-        >>> import involutive as inv
-        >>> kernel = inv.random_walk(inv.targets.gaussian(2), 0.5)
-        >>> _ = inv.sample(kernel, key=0, num_chains=4, num_samples=20, checkpoint="run")
-        >>> inv.merge("run", kernel.target).positions.shape
-        (4, 20, 2)
-    """
-    folder = as_path(checkpoint)
-    run = _check_same(folder, None, target)
-    most = max((chunk.end for chunk in _chunks(folder)), default=0)
-    recorder = Recorder(run["num_chains"], most, target.dim)
-    if most:
-        recorder.count = fill(folder, _run_name(run), range(run["num_chains"]), recorder)
-    check(
-        recorder.count > 0,
-        f"{folder} must hold draws of all {run['num_chains']} chains to be merged, got none for "
-        "some of them; resume the run first",
-    )
-    return recorder.draws(target, run | {"target": target.name, "num_samples": recorder.count})
-
-
-def _chunks(folder: Path) -> Iterator[Chunk]:
-    for path in folder.iterdir():
-        found = NAME.fullmatch(path.name)
-        if found and found[4]:
-            low, high, start, end = map(int, found.groups())
-            yield Chunk(start, end, low, high, path)
-
-
-def _read_chunk(chunk: Chunk, name: str, recorder: Recorder) -> dict[str, np.ndarray]:
-    count = (chunk.high - chunk.low) * (chunk.end - chunk.start)
-    dim = recorder.positions.shape[2]
-    most = count * 8 * (dim + 5) + 2 * MAX_HEADER
-    arrays, header = read_tensors(chunk.path, limit=most + MOST_CARRIED)
-    check_kind(chunk.path, header, "draws")
-    check(header["run"] == name, f"{chunk.path} belongs to another run")
-    place = header["chains"], header["draws"]
-    fits = place == ([chunk.low, chunk.high], [chunk.start, chunk.end])
-    shape = (chunk.high - chunk.low, chunk.end - chunk.start)
-    for field in FIELDS:
-        like = getattr(recorder, field)
-        found = arrays.get(field, np.zeros(0))
-        fits &= found.shape == shape + like.shape[2:] and found.dtype == like.dtype
-    if not fits:
-        raise damaged(chunk.path, "it does not hold the draws that its name says")
-    return arrays
-
-
-@contextlib.contextmanager
-def _skipping_damaged(remedy: str) -> Iterator[None]:
-    try:
-        yield
-    except (InputError, KeyError, TypeError, ValueError) as error:
-        warnings.warn(f"{error}; {remedy}", stacklevel=2)
-
-
-# ── Which run is it ─────────────────────────────────────────────────────────────────────────────
-
-
-def _run_name(run: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
-
-
-def _check_same(folder: Path, run: dict[str, Any] | None, target: Target) -> dict[str, Any]:
-    """Return the run a folder holds after comparing it with what was passed in, name by name."""
-    check(folder.is_dir(), f"there is no checkpoint {folder}")
-    header = _read_run(folder / "run.inv")
-    found = header["run"]
-    for name, value in (run or found).items():
-        saved = found.get(name)
-        if saved == value:
-            continue
-        what = f"has another {name}" if name in ("kernel", "initial") else f"has {name}={saved}"
-        got = "" if name in ("kernel", "initial") else f", got {name}={value}"
-        raise InputError(
-            f"the run in {folder} {what}{got}; pass what it began with, or another checkpoint"
-        )
-    check(
-        found["dim"] == target.dim, f"the run in {folder} has dim={found['dim']}, got {target.dim}"
-    )
-    other = difference(header["fingerprint"], fingerprint(target))
-    check(
-        other is None,
-        f"the run in {folder} has another density ({header.get('target')}): {other}; pass the "
-        "target it began with, or another checkpoint",
-    )
-    return found
-
-
-def _read_run(marker: Path) -> dict[str, Any]:
-    _, header = read_tensors(marker, fall_back=True)
-    check_kind(marker, header, "run")
-    return header
 
 
 def _make_folder(folder: Path) -> None:

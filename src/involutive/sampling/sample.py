@@ -14,6 +14,7 @@ import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jax.sharding import Mesh
+from jaxtyping import Array, Key
 
 from involutive._version import __version__
 from involutive._xla.compilation import make_room
@@ -22,7 +23,7 @@ from involutive.core.keys import KeyLike, as_key
 from involutive.core.text import as_json
 from involutive.core.types import ArrayLike
 from involutive.kernel.kernel import AbstractKernel
-from involutive.sampling.checkpoint import Checkpoint, same_run, saved_block
+from involutive.sampling.checkpoint import Checkpoint
 from involutive.sampling.devices import Share, share_of
 from involutive.sampling.draws import Draws
 from involutive.sampling.interrupt import TERMINATED, Interrupt
@@ -30,6 +31,7 @@ from involutive.sampling.mixing import Mixing
 from involutive.sampling.progress import Progress
 from involutive.sampling.recorder import Recorder
 from involutive.sampling.runner import Chains, width_on_host
+from involutive.sampling.same_run import same_run, saved_block
 from involutive.sampling.starts import check_positions
 from involutive.sampling.stopping import Until, Watch
 from involutive.storage.format import PathLike
@@ -105,26 +107,14 @@ def sample(
     advised = getattr(kernel, "warmup", 0)
     num_warmup = check_count("num_warmup", advised if num_warmup is None else num_warmup, least=0)
     check_count("thin", thin)
-    if block is None and resume and checkpoint is not None:
-        block = saved_block(checkpoint)
-    if block is None and kernel.target.black_box is not None:
-        block = width_on_host(num_chains)
-    share = share_of(mesh, num_chains, None if block is None else check_count("block", block))
+    block = _width(kernel, num_chains, block, checkpoint if resume else None)
+    share = share_of(mesh, num_chains, block)
     watch = _watch(until, kernel, share)
     num_samples = num_samples if until is None else until.max_samples
     check_density(kernel.target)
     if initial is not None and not isinstance(initial, AbstractDistribution):
         initial = check_positions(initial, num_chains, kernel.target.dim)
-    settings = {
-        "key": np.asarray(jr.key_data(root)).tolist(),
-        "key_impl": str(jr.key_impl(root)),
-        "num_chains": num_chains,
-        "num_warmup": num_warmup,
-        "thin": thin,
-        "block": share.block,
-        "dim": kernel.target.dim,
-        "dtype": str(jnp.result_type(float)),
-    }
+    settings = _settings(root, kernel, num_chains, num_warmup, thin, share.block)
     capacity = min(CHUNK, 1 << (num_samples - 1).bit_length())  # runs alike share a compilation
     chains = Chains(
         kernel, root, share.ids,
@@ -138,20 +128,56 @@ def sample(
     run = Run(chains, recorder, num_warmup, num_samples, watch, saved)
     run.begin(initial)
     interrupted = run.finish(progress)
-    provenance = settings | {
+    ended = {"interrupted": interrupted, "elsewhere": initial is None and kernel.starts is not None}
+    return recorder.draws(kernel.target, settings | _provenance(run, share) | ended)
+
+
+def _width(
+    kernel: AbstractKernel, num_chains: int, block: int | None, resumed: PathLike | None
+) -> int | None:
+    """Chains per block: as given, as in the run resumed, or as a density of the host has them."""
+    if block is None and resumed is not None:
+        block = saved_block(resumed)
+    if block is None and kernel.target.black_box is not None:
+        block = width_on_host(num_chains)
+    return None if block is None else check_count("block", block)
+
+
+def _settings(
+    root: Key[Array, ""],
+    kernel: AbstractKernel,
+    num_chains: int,
+    num_warmup: int,
+    thin: int,
+    block: int,
+) -> dict[str, Any]:
+    """What decides the draws, beside the kernel and its density."""
+    return {
+        "key": np.asarray(jr.key_data(root)).tolist(),
+        "key_impl": str(jr.key_impl(root)),
+        "num_chains": num_chains,
+        "num_warmup": num_warmup,
+        "thin": thin,
+        "block": block,
+        "dim": kernel.target.dim,
+        "dtype": str(jnp.result_type(float)),
+    }
+
+
+def _provenance(run: "Run", share: Share) -> dict[str, Any]:
+    """How the draws of a finished run came about."""
+    kernel = run.chains.kernel
+    return {
         "version": __version__,
         "jax": jax.__version__,
         "target": kernel.target.name,
-        "num_samples": recorder.count,
+        "num_samples": run.recorder.count,
         "chains": [share.ids.start, share.ids.stop],
         "kernel_hash": parameter_hash(kernel),
         "sampling_seconds": time.perf_counter() - run.began,
-        "interrupted": interrupted,
-        "until": watch.record() if watch else None,
-        "elsewhere": initial is None and kernel.starts is not None,
+        "until": run.watch.record() if run.watch else None,
         "looked": _looked(kernel),
     }
-    return recorder.draws(kernel.target, provenance)
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """Where chains start: at positions given, drawn until the density is finite, or set apart."""
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +66,7 @@ def _draws(law: AbstractDistribution, keys: Key[Array, " block"], attempt: Array
     return jax.vmap(lambda key: law.sample(jr.fold_in(key, attempt)))(unrolled(keys))
 
 
-def _choose(rows: np.ndarray, new: Array, old: Array) -> Any:
+def _choose(rows: np.ndarray, new: Array, old: Array) -> Array:
     """The new leaf where `rows` is true."""
     return jnp.where(on_device(rows.reshape(-1, *[1] * (new.ndim - 1))), new, old)
 

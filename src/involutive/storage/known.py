@@ -129,8 +129,9 @@ def _power_of_two(grid: Any) -> bool:
     return isinstance(grid, float) and grid > 0 and math.frexp(grid)[0] == 0.5
 
 
-def _register_known() -> None:
-    own: list[tuple[type, Callable[[Any], object] | None]] = [
+def _own() -> list[tuple[type, Callable[[Any], object] | None]]:
+    """The classes of this package, each with the check of what a file says of it."""
+    return [
         (FunctionBlock, lambda f: FunctionBlock(f.g)),
         (PermutationBlock, lambda f: PermutationBlock(f.sigma)),
         (MatrixBlock, _check_matrix),
@@ -166,8 +167,9 @@ def _register_known() -> None:
         (SymmetryMove, lambda k: SymmetryMove(k.target, k.symmetries, k.initial)),
         (Symmetrised, None),
     ]
-    for cls, rule in own:
-        register(cls, check=rule)
+
+
+def _register_flowjax() -> None:
     for name in fb.__all__:
         if name != "AbstractBijection":
             register(getattr(fb, name), f"flowjax.{name}")
@@ -176,14 +178,15 @@ def _register_known() -> None:
         law = isinstance(cls, type) and issubclass(cls, fd.AbstractDistribution)
         if law and not inspect.isabstract(cls):
             register(cls, f"flowjax.{name}")
+
+
+def _register_modules() -> None:
     for name in ("Parameterize", "NonTrainable", "WeightNormalization"):
         register(getattr(paramax, name), f"paramax.{name}")
     register(paramax.RealToIncreasingOnInterval, "paramax.RealToIncreasingOnInterval")
     for name in ("MLP", "Linear", "Identity", "Lambda", "Sequential", "LayerNorm"):
         register(getattr(eqx.nn, name), f"equinox.{name}")
     register(eqx.if_array, "equinox.if_array")
-    _register_functions()
-    _register_inner()
 
 
 def _register_functions() -> None:
@@ -199,6 +202,15 @@ def _register_functions() -> None:
     defaults = inspect.signature(eqx.nn.MLP.__init__).parameters
     register(defaults["activation"].default, "equinox.relu")
     register(defaults["final_activation"].default, "equinox.identity")
+
+
+def _register_known() -> None:
+    for cls, rule in _own():
+        register(cls, check=rule)
+    _register_flowjax()
+    _register_modules()
+    _register_functions()
+    _register_inner()
 
 
 _register_known()

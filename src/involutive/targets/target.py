@@ -19,7 +19,9 @@ from jaxtyping import Array, Float, Int, Key
 from involutive._xla.lapack import one_by_one
 from involutive.core.errors import check, check_count
 from involutive.targets.black_box import BlackBox, OnHost, black_box
-from involutive.targets.by_name import Arguments, OnParameters, arguments_of, call
+from involutive.targets.by_name import Arguments
+from involutive.targets.flat import flattened, of_vector
+from involutive.targets.labels import Labels, labels_of
 from involutive.targets.observed import Observed, pointwise
 from involutive.targets.parameters import Parameters, as_parameters
 from involutive.targets.positions import Form
@@ -95,7 +97,7 @@ class Target(eqx.Module):
     constrain: Callable[[Vector], dict[str, Array]] = eqx.field(static=True)
     extent: float | None = eqx.field(static=True)
     form: Form | None = eqx.field(static=True)
-    labels: "Labels" = eqx.field(static=True)
+    labels: Labels = eqx.field(static=True)
     parameters: Parameters | None = eqx.field(static=True)
     initial: AbstractDistribution | None
     black_box: BlackBox | None = eqx.field(static=True)
@@ -123,57 +125,27 @@ class Target(eqx.Module):
         value_and_grad: Callable[..., Any] | None = None,
         executor: Any = None,
     ):
-        check(
-            callable(log_density),
-            f"log_density must be a function of one vector, got {type(log_density).__name__}",
-        )
+        kind = type(log_density).__name__
+        check(callable(log_density), f"log_density must be a function of one vector, got {kind}")
         dim = as_parameters(dim)
-        self.parameters = dim if isinstance(dim, Parameters) else None
-        self.initial = self.form = self.black_box = None
+        self.parameters = declared = dim if isinstance(dim, Parameters) else None
         self.name = name or getattr(log_density, "__name__", "target").strip("<>")
-        check(backend in ("jax", "numpy"), f"backend must be jax or numpy, got {backend!r}")
-        if backend == "numpy":
-            check(like is None, "like must be left out with backend='numpy'; declare parameters")
-            size = 0 if self.parameters is not None else check_count("dim", dim)
-            self.black_box = black_box(
-                log_density, self.parameters, size, value_and_grad=value_and_grad,
-                vectorized=vectorized, executor=executor, arguments=arguments, name=self.name,
-            )  # fmt: skip
-        else:
-            strange = [n for n, v in (("vectorized", vectorized), ("executor", executor),
-                                      ("value_and_grad", value_and_grad)) if v]  # fmt: skip
-            check(not strange, f"{', '.join(strange)} is for backend='numpy', got backend='jax'")
-        if self.parameters is not None:
-            check(like is None, "like must be left out where parameters are declared, got both")
-            self.dim, self.initial = self.parameters.dim, self.parameters.initial()
-            how = arguments_of(log_density, self.parameters, arguments)
-            self.log_density = OnParameters(log_density, self.parameters, how)
-            self.constrain = self.parameters.constrain
-            if constrain is not None:
-                self.constrain = _OnValues(constrain, self.parameters, how)
-        elif like is None:
-            check(dim is not None, "dim must be given (or like=, an example position), got neither")
-            self.dim = check_count("dim", dim)
-            self.log_density = log_density
-            self.constrain = constrain or _as_x
-        else:
-            self.form = form = Form(like)
-            check(
-                dim in (None, form.size),
-                f"dim must match like, which holds {form.size} numbers, got dim={dim}; drop dim",
-            )
-            self.dim = form.size
-            self.log_density = _OnPytree(log_density, form)
-            self.constrain = _OnPytree(constrain, form) if constrain else form.named
-        if self.black_box is not None:
-            self.log_density = OnHost(self.black_box, self.parameters)
+        self.black_box = _box(
+            log_density, dim, declared, like, backend, arguments, self.name,
+            {"vectorized": vectorized, "executor": executor, "value_and_grad": value_and_grad},
+        )  # fmt: skip
+        flat = flattened(log_density, dim, like, arguments, constrain)
+        self.dim, self.form, self.constrain = flat.dim, flat.form, flat.constrain
+        self.initial = None if declared is None else declared.initial()
+        host = self.black_box
+        self.log_density = flat.log_density if host is None else OnHost(host, declared)
         self.observed = observed
         if log_likelihood is not None:
             kind = type(log_likelihood).__name__
             check(callable(log_likelihood), f"log_likelihood must be a function, got {kind}")
-            self.observed = pointwise(_flat(log_likelihood, self.parameters, self.form, arguments))
+            self.observed = pointwise(of_vector(log_likelihood, declared, self.form, arguments))
         self.sample, self.modes, self.extent = sample, modes, extent
-        self.labels = _labels(self.parameters, dims, coords, periods)
+        self.labels = labels_of(declared, dims, coords, periods)
         check_program(self.log_density, self.dim, self.coordinate)
         if constrain is not None:
             check_constrain(self.constrain, self.dim)
@@ -283,74 +255,22 @@ def _over_rows(function: Callable[[Vector], Any], points: Any) -> Any:
     return jax.vmap(function)(points)
 
 
-def _flat(
-    function: Callable[..., Any],
+def _box(
+    log_density: LogDensity,
+    dim: Any,
     parameters: Parameters | None,
-    form: Form | None,
+    like: Any,
+    backend: str,
     arguments: Arguments | None,
-) -> Callable[[Vector], Any]:
-    """A function of what the density receives as one of the flat vector."""
-    if parameters is not None:
-        return _OnValues(function, parameters, arguments_of(function, parameters, arguments))
-    return function if form is None else _OnPytree(function, form)
-
-
-class _OnPytree(eqx.Module):
-    """A function of a pytree as one of its flat vector."""
-
-    function: Callable[[Any], Any]
-    form: Form = eqx.field(static=True)
-
-    def __call__(self, x: Vector) -> Any:
-        return self.function(self.form.restore(x))
-
-
-class _OnValues(eqx.Module):
-    """A function of declared values as one of the flat vector."""
-
-    function: Callable[..., Any]
-    parameters: Parameters = eqx.field(static=True)
-    how: Arguments = eqx.field(static=True)
-
-    def __call__(self, x: Vector) -> Any:
-        return call(self.function, self.parameters.constrain(x), self.how)
-
-
-class Labels:
-    """Names of axes and their values for ArviZ; hashed by identity, so that it may be static.
-
-    Attributes:
-        periods: the ends of the circle of every variable that is an angle.
-        declared: whether the variables are declared parameters, which are judged under their names.
-    """
-
-    def __init__(
-        self,
-        dims: Mapping[str, Sequence[str]] | None,
-        coords: Mapping[str, Any] | None,
-        periods: Mapping[str, tuple[float, float]] | None = None,
-        declared: bool = False,
-    ):
-        self.dims, self.coords = dict(dims or {}), dict(coords or {})
-        self.periods, self.declared = dict(periods or {}), declared
-
-
-def _labels(
-    parameters: Parameters | None,
-    dims: Mapping[str, Sequence[str]] | None,
-    coords: Mapping[str, Any] | None,
-    periods: Mapping[str, tuple[float, float]] | None,
-) -> Labels:
-    if parameters is not None:
-        named = {**parameters.dims, **(dims or {})}
-        places = {**parameters.coords, **(coords or {})}
-        circles = parameters.periods if periods is None else periods
-        return Labels(named, places, circles, declared=True)
-    return Labels(dims, coords, periods) if dims or coords or periods else UNNAMED
-
-
-UNNAMED = Labels(None, None)  # one, so that targets which differ in arrays only compile once
-
-
-def _as_x(x: Vector) -> dict[str, Array]:
-    return {"x": x}
+    name: str,
+    options: dict[str, Any],
+) -> BlackBox | None:
+    """The NumPy function of `backend="numpy"`, with its options; None for a density of JAX."""
+    check(backend in ("jax", "numpy"), f"backend must be jax or numpy, got {backend!r}")
+    if backend == "jax":
+        strange = ", ".join(option for option, value in options.items() if value)
+        check(not strange, f"{strange} is for backend='numpy', got backend='jax'")
+        return None
+    check(like is None, "like must be left out with backend='numpy'; declare parameters")
+    size = 0 if parameters is not None else check_count("dim", dim)
+    return black_box(log_density, parameters, size, arguments=arguments, name=name, **options)

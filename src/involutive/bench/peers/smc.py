@@ -4,15 +4,20 @@ Each run gives one cloud of particles. Runs are repeated; a run counts as a chai
 differs between runs lowers the effective draws, as it should.
 """
 
+from collections.abc import Callable
+
 import blackjax
 import blackjax.smc.resampling as resampling
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from blackjax.base import SamplingAlgorithm
 from blackjax.smc import extend_params
+from jaxtyping import Array
 
 from involutive.bench.peers.base import GRADIENT, PeerRun, Task, keep_sampling, log_initial, timed
+from involutive.targets.target import Target
 
 # ten leaps of 0.3 are one period of modes of sd 0.5, so that particles would return where they were
 PARTICLES, MOVES, LEAPS, STEP, TARGET_ESS = 2000, 20, 4, 0.3, 0.5
@@ -21,36 +26,7 @@ PARTICLES, MOVES, LEAPS, STEP, TARGET_ESS = 2000, 20, 4, 0.3, 0.5
 def run(task: Task) -> PeerRun:
     """Compile with one run, then repeat it on fresh particles."""
     target, count = task.target, task.size(PARTICLES, 200)
-    tempered = blackjax.adaptive_tempered_smc(
-        log_initial,
-        lambda x: target.log_density(x) - log_initial(x),
-        blackjax.hmc.build_kernel(),
-        blackjax.hmc.init,
-        extend_params(
-            {
-                "step_size": STEP,
-                "inverse_mass_matrix": jnp.ones(target.dim),
-                "num_integration_steps": LEAPS,
-            }
-        ),
-        resampling.systematic,
-        TARGET_ESS,
-        num_mcmc_steps=MOVES,
-    )
-
-    @jax.jit
-    def one_run(key, particles):
-        def go(carry):
-            state, key, n = carry
-            key, key_step = jr.split(key)
-            state, _ = tempered.step(key_step, state)
-            return state, key, n + 1
-
-        start = (tempered.init(particles), key, 0)
-        reached = jax.lax.while_loop(lambda c: c[0].tempering_param < 1, go, start)
-        # particles are of the temperature before, with weights; one more step resamples and moves
-        state, _, n = go(reached)
-        return state.particles, n
+    one_run = _one_run(_tempered(target))
 
     def chunk(i: int) -> tuple:
         key_start, key_run = jr.split(jr.fold_in(task.key, i + 1))
@@ -64,3 +40,42 @@ def run(task: Task) -> PeerRun:
     setup = task.spent - 2 * again  # compilation alone: a run is not set-up
     draws, seconds, evaluations = keep_sampling(task, chunk, join=0)
     return PeerRun(draws, setup, seconds, 0.0, evaluations, exchangeable=True)
+
+
+def _tempered(target: Target) -> SamplingAlgorithm:
+    """The algorithm from X to the target, with HMC moves."""
+    settings = {
+        "step_size": STEP,
+        "inverse_mass_matrix": jnp.ones(target.dim),
+        "num_integration_steps": LEAPS,
+    }
+    return blackjax.adaptive_tempered_smc(
+        log_initial,
+        lambda x: target.log_density(x) - log_initial(x),
+        blackjax.hmc.build_kernel(),
+        blackjax.hmc.init,
+        extend_params(settings),
+        resampling.systematic,
+        TARGET_ESS,
+        num_mcmc_steps=MOVES,
+    )
+
+
+def _one_run(tempered: SamplingAlgorithm) -> Callable[[Array, Array], tuple[Array, Array]]:
+    """From a key and particles of X, particles of the target and the number of temperatures."""
+
+    def go(carry: tuple) -> tuple:
+        state, key, n = carry
+        key, key_step = jr.split(key)
+        state, _ = tempered.step(key_step, state)
+        return state, key, n + 1
+
+    @jax.jit
+    def one_run(key: Array, particles: Array) -> tuple[Array, Array]:
+        start = (tempered.init(particles), key, 0)
+        reached = jax.lax.while_loop(lambda c: c[0].tempering_param < 1, go, start)
+        # particles are of the temperature before, with weights; one more step resamples and moves
+        state, _, n = go(reached)
+        return state.particles, n
+
+    return one_run

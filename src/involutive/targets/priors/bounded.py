@@ -1,5 +1,7 @@
 """Priors of numbers between bounds, of angles and of vectors with sum 1."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -11,7 +13,7 @@ from jaxtyping import Array, Key
 from involutive.core.errors import check
 from involutive.core.types import ArrayLike
 from involutive.targets.declare import DimsLike, Parameter, ShapeLike, as_dims, as_shape, between
-from involutive.targets.priors.independent import numbers, prior
+from involutive.targets.priors.independent import Independent, numbers
 from involutive.targets.supports import AbstractSupport, Angle, Shape, Simplex
 
 GRID = 2001  # places at which the von Mises distribution function is tabulated; a guess
@@ -48,11 +50,9 @@ def Uniform(
         bool(np.all(ends[0] < ends[1])),
         f"low of Uniform must be below high, got low={low} and high={high}",
     )
-    return prior(
-        "Uniform", lambda n: between(ends[0], ends[1], n), lambda x, a, b: -jnp.log(b - a) + 0 * x,
-        lambda key, n, a, b: a + (b - a) * jr.uniform(key, n), {"low": low, "high": high},
-        shape, dims,
-    )  # fmt: skip
+    return Independent("Uniform", partial(between, *ends), _uniform, _uniform_draws)(
+        shape, dims, low=low, high=high
+    )
 
 
 def Beta(
@@ -74,20 +74,7 @@ def Beta(
         >>> inv.Parameters(p=inv.Beta(2, 3)).names
         ('p',)
     """
-    parameters = {"a": a, "b": b}
-    return prior(
-        "Beta",
-        _unit,
-        stats.beta.logpdf,
-        lambda key, n, a, b: jr.beta(key, a, b, n),
-        parameters,
-        shape,
-        dims,
-        positive=(
-            "a",
-            "b",
-        ),
-    )
+    return _BETA(shape, dims, a=a, b=b)
 
 
 def VonMises(
@@ -113,17 +100,7 @@ def VonMises(
         >>> inv.Parameters(phi=inv.VonMises(0, 2)).names
         ('phi',)
     """
-    parameters = {"loc": loc, "concentration": concentration}
-    return prior(
-        "VonMises",
-        Angle,
-        _von_mises,
-        _von_mises_draws,
-        parameters,
-        shape,
-        dims,
-        positive=("concentration",),
-    )
+    return _VONMISES(shape, dims, loc=loc, concentration=concentration)
 
 
 def Dirichlet(
@@ -166,6 +143,14 @@ def Dirichlet(
     return Parameter(Simplex((*lead, count)), as_dims(dims), log_prob, sample, given)
 
 
+def _uniform(x: Array, low: Array, high: Array) -> Array:
+    return -jnp.log(high - low) + 0 * x
+
+
+def _uniform_draws(key: Key[Array, ""], shape: Shape, low: Array, high: Array) -> Array:
+    return low + (high - low) * jr.uniform(key, shape)
+
+
 def _unit(shape: Shape) -> AbstractSupport:
     return between(np.zeros(()), np.ones(()), shape)
 
@@ -189,3 +174,15 @@ def _von_mises_draws(key: Key[Array, ""], shape: Shape, loc: Array, k: Array) ->
     flat = [jnp.ravel(jnp.broadcast_to(part, shape)) for part in (u, loc, k, half)]
     turned = jax.vmap(one)(*flat).reshape(shape)
     return jnp.mod(turned + jnp.pi, 2 * jnp.pi) - jnp.pi
+
+
+_BETA = Independent(
+    "Beta",
+    _unit,
+    stats.beta.logpdf,
+    lambda key, n, a, b: jr.beta(key, a, b, n),
+    positive=("a", "b"),
+)
+_VONMISES = Independent(
+    "VonMises", Angle, _von_mises, _von_mises_draws, positive=("concentration",)
+)

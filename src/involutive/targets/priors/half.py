@@ -6,8 +6,44 @@ from jax.scipy import stats
 
 from involutive.core.types import ArrayLike
 from involutive.targets.declare import DimsLike, Parameter, ShapeLike
-from involutive.targets.priors.independent import prior
+from involutive.targets.priors.independent import Independent
 from involutive.targets.supports import Half
+
+_HALFNORMAL = Independent(
+    "HalfNormal",
+    Half,
+    lambda x, s: jnp.log(2.0) + stats.norm.logpdf(x, 0.0, s),
+    lambda key, n, s: jnp.abs(s * jr.normal(key, n)),
+    positive=("scale",),
+)
+_LOGNORMAL = Independent(
+    "LogNormal",
+    Half,
+    lambda x, m, s: stats.norm.logpdf(jnp.log(x), m, s) - jnp.log(x),
+    lambda key, n, m, s: jnp.exp(m + s * jr.normal(key, n)),
+    positive=("scale",),
+)
+_EXPONENTIAL = Independent(
+    "Exponential",
+    Half,
+    lambda x, r: jnp.log(r) - r * x,
+    lambda key, n, r: jr.exponential(key, n) / r,
+    positive=("rate",),
+)
+_GAMMA = Independent(
+    "Gamma",
+    Half,
+    lambda x, a, r: stats.gamma.logpdf(r * x, a) + jnp.log(r),
+    lambda key, n, a, r: jr.gamma(key, a, n) / r,
+    positive=("concentration", "rate"),
+)
+_HALFCAUCHY = Independent(
+    "HalfCauchy",
+    Half,
+    lambda x, s: jnp.log(2.0) + stats.cauchy.logpdf(x, 0.0, s),
+    lambda key, n, s: jnp.abs(s * jr.cauchy(key, n)),
+    positive=("scale",),
+)
 
 
 def HalfNormal(
@@ -28,17 +64,7 @@ def HalfNormal(
         >>> inv.Parameters(sigma=inv.HalfNormal(2)).names
         ('sigma',)
     """
-    parameters = {"scale": scale}
-    return prior(
-        "HalfNormal",
-        Half,
-        lambda x, s: jnp.log(2.0) + stats.norm.logpdf(x, 0.0, s),
-        lambda key, n, s: jnp.abs(s * jr.normal(key, n)),
-        parameters,
-        shape,
-        dims,
-        positive=("scale",),
-    )
+    return _HALFNORMAL(shape, dims, scale=scale)
 
 
 def LogNormal(
@@ -64,17 +90,7 @@ def LogNormal(
         >>> inv.Parameters(rate=inv.LogNormal(0, 1)).names
         ('rate',)
     """
-    parameters = {"loc": loc, "scale": scale}
-    return prior(
-        "LogNormal",
-        Half,
-        lambda x, m, s: stats.norm.logpdf(jnp.log(x), m, s) - jnp.log(x),
-        lambda key, n, m, s: jnp.exp(m + s * jr.normal(key, n)),
-        parameters,
-        shape,
-        dims,
-        positive=("scale",),
-    )
+    return _LOGNORMAL(shape, dims, loc=loc, scale=scale)
 
 
 def Exponential(
@@ -95,17 +111,7 @@ def Exponential(
         >>> inv.Parameters(tau=inv.Exponential(2)).names
         ('tau',)
     """
-    parameters = {"rate": rate}
-    return prior(
-        "Exponential",
-        Half,
-        lambda x, r: jnp.log(r) - r * x,
-        lambda key, n, r: jr.exponential(key, n) / r,
-        parameters,
-        shape,
-        dims,
-        positive=("rate",),
-    )
+    return _EXPONENTIAL(shape, dims, rate=rate)
 
 
 def Gamma(
@@ -131,20 +137,7 @@ def Gamma(
         >>> inv.Parameters(k=inv.Gamma(2, 3)).names
         ('k',)
     """
-    parameters = {"concentration": concentration, "rate": rate}
-    return prior(
-        "Gamma",
-        Half,
-        lambda x, a, r: stats.gamma.logpdf(r * x, a) + jnp.log(r),
-        lambda key, n, a, r: jr.gamma(key, a, n) / r,
-        parameters,
-        shape,
-        dims,
-        positive=(
-            "concentration",
-            "rate",
-        ),
-    )
+    return _GAMMA(shape, dims, concentration=concentration, rate=rate)
 
 
 def HalfCauchy(
@@ -165,14 +158,4 @@ def HalfCauchy(
         >>> inv.Parameters(tau=inv.HalfCauchy(5)).names
         ('tau',)
     """
-    parameters = {"scale": scale}
-    return prior(
-        "HalfCauchy",
-        Half,
-        lambda x, s: jnp.log(2.0) + stats.cauchy.logpdf(x, 0.0, s),
-        lambda key, n, s: jnp.abs(s * jr.cauchy(key, n)),
-        parameters,
-        shape,
-        dims,
-        positive=("scale",),
-    )
+    return _HALFCAUCHY(shape, dims, scale=scale)

@@ -5,8 +5,30 @@ from jax.scipy import stats
 
 from involutive.core.types import ArrayLike
 from involutive.targets.declare import DimsLike, Parameter, ShapeLike
-from involutive.targets.priors.independent import prior
+from involutive.targets.priors.independent import Independent
 from involutive.targets.supports import Line
+
+_NORMAL = Independent(
+    "Normal",
+    Line,
+    stats.norm.logpdf,
+    lambda key, n, m, s: m + s * jr.normal(key, n),
+    positive=("scale",),
+)
+_STUDENTT = Independent(
+    "StudentT",
+    Line,
+    stats.t.logpdf,
+    lambda key, n, df, m, s: m + s * jr.t(key, df, n),
+    positive=("df", "scale"),
+)
+_CAUCHY = Independent(
+    "Cauchy",
+    Line,
+    stats.cauchy.logpdf,
+    lambda key, n, m, s: m + s * jr.cauchy(key, n),
+    positive=("scale",),
+)
 
 
 def Normal(
@@ -32,17 +54,7 @@ def Normal(
         >>> inv.Parameters(mu=inv.Normal(0, 5)).names
         ('mu',)
     """
-    parameters = {"loc": loc, "scale": scale}
-    return prior(
-        "Normal",
-        Line,
-        stats.norm.logpdf,
-        lambda key, n, m, s: m + s * jr.normal(key, n),
-        parameters,
-        shape,
-        dims,
-        positive=("scale",),
-    )
+    return _NORMAL(shape, dims, loc=loc, scale=scale)
 
 
 def StudentT(
@@ -70,20 +82,7 @@ def StudentT(
         >>> inv.Parameters(x=inv.StudentT(4)).names
         ('x',)
     """
-    parameters = {"df": df, "loc": loc, "scale": scale}
-    return prior(
-        "StudentT",
-        Line,
-        stats.t.logpdf,
-        lambda key, n, df, m, s: m + s * jr.t(key, df, n),
-        parameters,
-        shape,
-        dims,
-        positive=(
-            "df",
-            "scale",
-        ),
-    )
+    return _STUDENTT(shape, dims, df=df, loc=loc, scale=scale)
 
 
 def Cauchy(
@@ -109,14 +108,4 @@ def Cauchy(
         >>> inv.Parameters(x=inv.Cauchy(0, 1)).names
         ('x',)
     """
-    parameters = {"loc": loc, "scale": scale}
-    return prior(
-        "Cauchy",
-        Line,
-        stats.cauchy.logpdf,
-        lambda key, n, m, s: m + s * jr.cauchy(key, n),
-        parameters,
-        shape,
-        dims,
-        positive=("scale",),
-    )
+    return _CAUCHY(shape, dims, loc=loc, scale=scale)
