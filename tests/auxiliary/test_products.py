@@ -66,7 +66,7 @@ def test_density_and_draws_are_those_of_the_parts():
     expected = one.log_prob(x[3:4]) + two.log_prob(x[:1]) + two.log_prob(x[2:3])
     expected += plane.log_prob(x[jnp.array([4, 1])])
     np.testing.assert_allclose(law.log_prob(x), expected)
-    rows = np.asarray(jax.vmap(law.sample)(jr.split(jr.key(0), 8000)))
+    rows = np.asarray(jax.jit(jax.vmap(law.sample))(jr.split(jr.key(0), 8000)))
     np.testing.assert_allclose(rows[:, 3].mean(), 2.0, atol=0.05)
     assert abs((rows[:, 0] > 0).mean() - 0.8) < 0.02
     assert abs(((rows[:, 0] > 0) & (rows[:, 2] > 0)).mean() - 0.64) < 0.03

@@ -46,16 +46,16 @@ def test_density_of_products_is_scipys():
 def test_draws_have_the_density(product):
     """E_q[b/q] = 1 for a normalised b with lighter tails, and quantiles of one component."""
     law = mixture(product)
-    rows = jax.vmap(law.sample)(jr.split(jr.key(0), 20_000))
+    rows = jax.jit(jax.vmap(law.sample))(jr.split(jr.key(0), 20_000))
     other = inv.GaussianMixture(np.ones(1), np.ones((1, 2)), 2 * np.eye(2)[None])
-    ratio = jnp.exp(jax.vmap(other.log_prob)(rows) - jax.vmap(law.log_prob)(rows))
+    ratio = jnp.exp(jax.jit(jax.vmap(other.log_prob))(rows) - jax.jit(jax.vmap(law.log_prob))(rows))
     assert abs(float(ratio.mean()) - 1) < 5 * float(ratio.std()) / 20_000**0.5
     assert float(ratio.std()) < 4  # so that 15 % off would be seen
 
 
 def test_one_component_has_the_tails_of_its_degrees():
     law = inv.StudentTMixture(np.ones(1), np.zeros((1, 1)), np.ones((1, 1, 1)), 1.5)
-    rows = np.asarray(jax.vmap(law.sample)(jr.split(jr.key(1), 20_000)))[:, 0]
+    rows = np.asarray(jax.jit(jax.vmap(law.sample))(jr.split(jr.key(1), 20_000)))[:, 0]
     assert scipy.stats.kstest(rows, scipy.stats.t(1.5).cdf).pvalue > 1e-4
     assert scipy.stats.kstest(rows, scipy.stats.t(1.8).cdf).pvalue < 1e-4  # a test with power
 

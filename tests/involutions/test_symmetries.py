@@ -113,7 +113,7 @@ def test_fold_is_one_point_of_every_orbit():
     assert len(orders) == 4
     images = jnp.asarray(signs) * x[jnp.asarray(orders)]
     assert len(np.unique(np.asarray(images), axis=0)) == 4
-    folded = jax.vmap(GROUP.fold)(images)
+    folded = jax.jit(jax.vmap(GROUP.fold))(images)
     np.testing.assert_allclose(folded, jnp.broadcast_to(folded[:1], folded.shape))
 
 
@@ -134,19 +134,19 @@ def test_symmetrised_density_is_that_of_its_draws():
         jnp.ones(1), jnp.array([[2.0, -1.0, 0.5, 1.0]]), 0.3 * jnp.eye(4)[None]
     )
     q = inv.Symmetrised(base, GROUP)
-    rows = jax.vmap(q.sample)(jr.split(jr.key(0), 4000))
+    rows = jax.jit(jax.vmap(q.sample))(jr.split(jr.key(0), 4000))
     near = jnp.linalg.norm(rows - base.means[0][None], axis=1) < 1.5
     assert abs(float(near.mean()) - 0.25 * float(_inside(base))) < 0.03
     x = rows[0]
     for f in GROUP:
         np.testing.assert_allclose(q.log_prob(f(x)[0]), q.log_prob(x), rtol=1e-6)
     # E_q[b/q] = 1 for a normalised b inside the support of q
-    ratio = jnp.exp(jax.vmap(base.log_prob)(rows) - jax.vmap(q.log_prob)(rows))
+    ratio = jnp.exp(jax.jit(jax.vmap(base.log_prob))(rows) - jax.jit(jax.vmap(q.log_prob))(rows))
     assert abs(float(ratio.mean()) - 1) < 5 * float(ratio.std()) / 4000**0.5
 
 
 def _inside(base: inv.GaussianMixture) -> Array:
-    rows = jax.vmap(base.sample)(jr.split(jr.key(1), 4000))
+    rows = jax.jit(jax.vmap(base.sample))(jr.split(jr.key(1), 4000))
     return (jnp.linalg.norm(rows - base.means[0][None], axis=1) < 1.5).mean()
 
 

@@ -182,7 +182,7 @@ def test_perfect_transports_are_always_accepted():
     maps = [Affine(b[0] - a[0] * b[1] / a[1], b[1] / a[1]) for a, b in pairs]
     kernel = ladder(transports=maps)
     state = jax.tree.map(lambda leaf: leaf[:100], exact(kernel, np.random.default_rng(0)))
-    noise = jax.vmap(kernel.draw)(jr.split(jr.key(0), 100))
+    noise = jax.jit(jax.vmap(kernel.draw))(jr.split(jr.key(0), 100))
     _, scan = jax.jit(jax.vmap(lambda n, s: kernel.scan(n, s)))(noise, state)
     np.testing.assert_allclose(scan.swap_rate, 1.0, atol=1e-9)
 
@@ -191,8 +191,8 @@ def test_densities_carried_are_those_of_the_positions():
     kernel = ladder()
     state, info = moved(kernel, exact(kernel, np.random.default_rng(2)), 5)
     carried = state.carried
-    density = jax.vmap(jax.vmap(kernel.target.log_density))(carried.positions)
-    reference = jax.vmap(jax.vmap(kernel.reference.log_prob))(carried.positions)
+    density = jax.jit(jax.vmap(jax.vmap(kernel.target.log_density)))(carried.positions)
+    reference = jax.jit(jax.vmap(jax.vmap(kernel.reference.log_prob)))(carried.positions)
     np.testing.assert_allclose(carried.log_target, density)
     np.testing.assert_allclose(carried.log_reference, reference)
     assert np.mean(info.accepted) > 0.5
@@ -203,8 +203,8 @@ def test_densities_carried_are_those_of_the_positions():
 def test_round_trips_are_counted_and_near_their_bound():
     kernel = ladder(steps=0.6)
     state, _ = moved(kernel, exact(kernel, np.random.default_rng(3)), 60)
-    noise = jax.vmap(kernel.draw)(jr.split(jr.key(0), LADDERS))
-    _, scan = jax.vmap(kernel.scan)(noise, state)
+    noise = jax.jit(jax.vmap(kernel.draw))(jr.split(jr.key(0), LADDERS))
+    _, scan = jax.jit(jax.vmap(kernel.scan))(noise, state)
     predicted = trip_rate(np.asarray(scan.swap_rate).mean(0))
     found = float(np.mean(state.carried.trips)) / 60
     assert 0.5 * predicted < found < 1.05 * predicted
@@ -281,7 +281,9 @@ def test_stepping_stones_give_log_z_both_ways():
     target, reference = gaussian(), wide()
     rows = np.stack([m + s * rng.normal(size=(50, 40, DIM)) for m, s in map(moments, BETAS)], 2)
     flat = jnp.asarray(rows.reshape(-1, DIM))
-    weights = jax.vmap(target.log_density)(flat) - jax.vmap(reference.log_prob)(flat)
+    weights = jax.jit(jax.vmap(target.log_density))(flat) - jax.jit(jax.vmap(reference.log_prob))(
+        flat
+    )
     forward, backward, error = stepping_stones(np.asarray(weights).reshape(rows.shape[:-1]), BETAS)
     exact_log_z = np.log(2 * np.pi) + np.log(WIDTH).sum()
     assert error < 0.1
@@ -329,5 +331,5 @@ def test_joined_is_the_mixture():
     x = jnp.array([0.3, -0.2])
     parts = [0.75 * jnp.exp(law.first.log_prob(x)), 0.25 * jnp.exp(law.second.log_prob(x))]
     np.testing.assert_allclose(law.log_prob(x), jnp.log(sum(parts)))
-    rows = np.asarray(jax.vmap(law.sample)(jr.split(jr.key(0), 20_000)))
+    rows = np.asarray(jax.jit(jax.vmap(law.sample))(jr.split(jr.key(0), 20_000)))
     np.testing.assert_allclose(rows.mean(0), 0.25, atol=0.06)

@@ -21,8 +21,8 @@ def sampler(last_scale: float = 1.0) -> inv.Kernel:
 def test_the_network_is_an_involution_that_preserves_volume(getkey):
     f = ai_network(getkey(), 2, layers=3)
     z = 3 * jr.normal(getkey(), (50, 4))
-    there, log_det = jax.vmap(f)(z)
-    back, _ = jax.vmap(f)(there)
+    there, log_det = jax.jit(jax.vmap(f))(z)
+    back, _ = jax.jit(jax.vmap(f))(there)
     np.testing.assert_allclose(back, z, atol=1e-9)
     assert (np.asarray(log_det) == 0).all() and np.abs(there - z).max() > 0.1
 

@@ -40,8 +40,8 @@ class Ladder(eqx.Module):
 
     Example:
         >>> import involutive as inv
-        >>> kernel = inv.tempered(inv.targets.mog2(), key=0, ladders=8, rounds=2)
-        >>> kernel.ladder.betas.shape == kernel.betas.shape
+        >>> plain = inv.tempered(inv.targets.mog2(), rounds=0)
+        >>> plain.ladder is None  # adaptation, `inv.adapt_ladder`, has measured nothing yet
         True
     """
 

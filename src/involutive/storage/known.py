@@ -16,7 +16,13 @@ from flowjax import bijections as fb
 from flowjax.flows import coupling_flow
 from flowjax.utils import get_ravelled_pytree_constructor
 
-from involutive.auxiliary import ConditionalNormal, GaussianMixture, Joined, ManyNormal
+from involutive.auxiliary import (
+    ConditionalNormal,
+    GaussianMixture,
+    Joined,
+    ManyNormal,
+    MultipleTry,
+)
 from involutive.auxiliary.hierarchical import Hierarchical
 from involutive.auxiliary.products import ProductMixture
 from involutive.auxiliary.student import StudentTMixture
@@ -149,6 +155,7 @@ def _own() -> list[tuple[type, Callable[[Any], object] | None]]:
         (GaussianMixture, None),
         (ConditionalNormal, None),
         (ManyNormal, None),
+        (MultipleTry, None),
         (ProductMixture, None),
         (Hierarchical, None),
         (StudentTMixture, None),
