@@ -40,6 +40,8 @@ class Found:
         gradients: whether the density has useful gradients.
         complete: whether the budget let the search finish.
         cost: what it took.
+        heavy: those of the points that a proposal must cover, from modes of more than negligible
+            mass; all of them where it is None.
     """
 
     points: np.ndarray
@@ -51,6 +53,12 @@ class Found:
     gradients: bool
     complete: bool
     cost: Cost
+    heavy: np.ndarray | None = None
+
+    @property
+    def must_cover(self) -> np.ndarray:
+        """The points that a proposal must cover."""
+        return self.points if self.heavy is None else self.heavy
 
     @property
     def modes(self) -> int:

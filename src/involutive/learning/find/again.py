@@ -16,11 +16,10 @@ from involutive.core.keys import generator, split
 from involutive.core.types import Number
 from involutive.learning.find.annealing import anneal, finite_draws, finite_points
 from involutive.learning.find.climbs import Climbed, climb
-from involutive.learning.find.search import WALK_DIMS
+from involutive.learning.find.search import LIGHTER, WALK_DIMS
 from involutive.learning.fit.importance import FittedMixture, Space
 from involutive.learning.problem import Problem, Spending
 
-LIGHTER = 7.0  # nats below the total that a missed mode's mass may lie and still count; a guess
 STRETCHES = (2.0, 4.0)  # factors on the components' scales that starting places are drawn at
 Places = Callable[[int, np.random.Generator], np.ndarray]
 BEYOND_ENDS = 0.5  # share of the distance between two components that lines go on for; a guess

@@ -23,7 +23,9 @@ SCALE_BOUNDS = (1e-6, 30.0)  # of the local scales that spreading uses; a guess
 TOP_SCALE_BOUNDS = (1e-8, 1e5)  # of those that a mode's normal has: weights judge it; a guess
 FIRST_STEP, STEP_BOUNDS = 0.1, (1e-9, 1e3)  # of Rprop; its growth 1.2 and cut 0.5 are standard
 SAME_TOP = 1.0  # local sds within which two tops are one mode; a guess
-STEEPEST = 1e24  # of second derivatives, beyond which eigenvalues are not computed reliably
+RESOLVES = 8.0  # representable numbers per local scale, below which a density is rounding; a guess
+STEEPEST = 1e100  # of second derivatives, beyond which eigenvalues are not computed reliably
+WIDEST = 1e6  # times the narrowest, that an axis of a mode's normal may be wide
 NEWTON_STEPS = 4  # most Newton steps after the ascent: one reaches the top of a normal; a guess
 
 
@@ -50,6 +52,8 @@ class Climbed(NamedTuple):
         """Different tops with square roots of their covariances and their log masses."""
         chosen = different_tops(self) if len(self.tops) else []
         scales = np.clip(self.scales[chosen], *TOP_SCALE_BOUNDS)
+        # else the covariance could not be factorised
+        scales = np.minimum(scales, WIDEST * scales.min(axis=1, initial=np.inf, keepdims=True))
         return self.tops[chosen], self.axes[chosen] * scales[:, None, :], self.log_masses[chosen]
 
 
@@ -174,7 +178,10 @@ def on_the_way(
     passed = np.stack(path)[times, np.arange(len(points))].reshape(-1, density.dim)
     scales, axes = local_scales(density.hessians(passed))
     heights = density.values(passed)
-    kept = np.flatnonzero(np.isfinite(heights) & (laplace(heights, scales) >= least))
+    # a slope has no second derivative and would seem to be endlessly wide
+    masses = laplace(heights, np.clip(scales, *SCALE_BOUNDS))
+    kept = np.isfinite(heights) & (masses >= least) & resolved(passed, scales)
+    kept = np.flatnonzero(kept)
     kept = rng.permutation(kept)[: len(points)]
     if not len(kept):
         return points[:0]
@@ -206,14 +213,28 @@ def _spread(
     return particles.points
 
 
+def resolved(points: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Whether numbers of this precision tell points within the local scales apart.
+
+    A density without bound, such as a hierarchy's where its scale vanishes, is climbed until
+    rounding makes of it what it likes.
+    """
+    spacing = np.finfo(points.dtype).eps * np.abs(points).max(axis=1)
+    return scales.min(axis=1) > RESOLVES * spacing
+
+
 def laplace(heights: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """`log p + Σ log(√(2π) scale)`: the log mass of a normal of that height and those scales."""
-    return heights + np.sum(np.log(np.sqrt(2 * np.pi) * scales), axis=1)
+    with np.errstate(divide="ignore"):  # of scales that have overflowed
+        return heights + np.sum(np.log(np.sqrt(2 * np.pi) * scales), axis=1)
 
 
 def local_scales(hessians: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The scales `1/√|eigenvalue|` of Hessians, and their axes."""
+    """The scales `1/√|eigenvalue|` of Hessians, and their axes; zero where one has overflowed."""
+    hessians = hessians.astype(np.float64)
+    overflown = np.asarray(~np.isfinite(hessians).all(axis=(1, 2)))
     hessians = np.where(np.isfinite(hessians), np.clip(-hessians, -STEEPEST, STEEPEST), 0.0)
     hessians = 0.5 * (hessians + np.swapaxes(hessians, 1, 2))
-    values, axes = np.linalg.eigh(hessians.astype(np.float64))
-    return 1 / np.sqrt(np.maximum(np.abs(values), 1e-12)), axes
+    values, axes = np.linalg.eigh(hessians)
+    scales = 1 / np.sqrt(np.maximum(np.abs(values), 1e-12))
+    return np.where(overflown[:, None], 0.0, scales), axes

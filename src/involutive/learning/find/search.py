@@ -25,7 +25,7 @@ from involutive.learning.find.annealing import (
     finite_points,
     resampled,
 )
-from involutive.learning.find.climbs import Climbed, climb, on_the_way, promising
+from involutive.learning.find.climbs import Climbed, climb, on_the_way, promising, resolved
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Cost, Found
@@ -33,6 +33,7 @@ from involutive.learning.stages import Cost, Found
 WALK_DIMS = 3  # dimensions in which a random walk spreads as well as HMC, and compiles sooner
 PARTIES = 4  # groups of climbers, one after the other, between which time is checked; a guess
 BESIDE_NATS = 8.0  # log mass below the total that places on the way into a spike may have; a guess
+LIGHTER = 7.0  # nats below the total that a mode's mass may lie and still must be covered; a guess
 AROUND = 2.0  # widths of the reached region in which further climbs start; a guess
 DISPERSED = 256  # places kept for chains that start elsewhere; a guess
 FRUGAL_CLIMB = 150_000  # evaluations below which gradients cost more than they find; a guess
@@ -64,6 +65,7 @@ def _find(
         climbed = _climb_widely(density, draws, key_climb, settings, hmc)
     annealed = _carried(density, law, draws, log_weights, key_anneal, settings, gradients, hmc)
     spikes = climbed.log_masses < annealed.log_z - settings.spike_nats
+    spikes |= ~resolved(climbed.tops, climbed.scales)
     found = [climbed.points[~spikes], annealed.points]
     if spikes.any():
         found.append(
@@ -73,12 +75,13 @@ def _find(
         found.append(np.asarray(initial, dtype=draws.dtype))
     points = np.concatenate(found)
     points = points[np.isfinite(points).all(axis=1)]
+    counts = ~spikes & ~(climbed.log_masses < annealed.log_z - LIGHTER)
+    heavy = np.concatenate([climbed.points[counts], annealed.points])
+    heavy = heavy[np.isfinite(heavy).all(axis=1)]
     starts = _dispersed(draws, climbed, generator(key_far))
-    heavy = Climbed(*(part[~spikes] for part in climbed))
+    tops = Climbed(*(part[~spikes] for part in climbed)).laplace()
     complete = not density.spent
-    return Found(
-        points, starts, *heavy.laplace(), annealed.log_z, gradients, complete, spending.cost
-    )
+    return Found(points, starts, *tops, annealed.log_z, gradients, complete, spending.cost, heavy)
 
 
 def gradients_useful(density: BatchedDensity, points: np.ndarray) -> bool:

@@ -112,7 +112,7 @@ def _result(
         picked = fitted.sample.picked(settings.training_draws, rng)
         draws = space.colour(picked).astype(dtype)
     try:
-        missed = float(np.mean(space.uncovered(fitted, space.whiten(found.points))))
+        missed = float(np.mean(space.uncovered(fitted, space.whiten(found.must_cover))))
     except OutOfBudget:
         missed = 0.0
     helped = (

@@ -135,7 +135,8 @@ def _better(
     """
     _, at = _weighed(spending.density, law, SAMPLE, key)
     metrics = chain_metrics(at, at, at, np.zeros(len(at)))
-    points = fitted.found.points[:: max(len(fitted.found.points) // SAMPLE, 1)]
+    points = fitted.found.must_cover
+    points = points[:: max(len(points) // SAMPLE, 1)]
     missed = float(np.mean(_uncovered(spending.density, law, at.max(), points)))
     row: Row = {"stage": name, **metrics, "missed": missed}
     history = [*best.history, row]
