@@ -132,7 +132,7 @@ def test_chains_of_such_a_density_run_side_by_side():
     """Batched LAPACK calls at once would wait for each other where cores are few."""
     target = inv.Target(_evidence(40), dim=2)
     draws = inv.sample(
-        inv.hmc(target, 0.2, 3), key=0, num_chains=128, num_samples=20,
-        initial=np.zeros((128, 2)), progress=False,
+        inv.hmc(target, 0.2, 3), key=0, num_chains=64, num_samples=10,
+        initial=np.zeros((64, 2)), progress=False,
     )  # fmt: skip
     assert np.isfinite(draws.positions).all()
