@@ -10,7 +10,7 @@ compilation cannot be interrupted. Compilations are timed by JAX's own events.
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import numpy as np
@@ -77,9 +77,9 @@ def of_seconds(seconds: float, make: Callable[[], Target] = targets.funnel) -> K
     """Learn within so many seconds, with nothing compiled before."""
     ends: list[tuple[float, float]] = []
 
-    def note(event: str, duration: float, **_: Any) -> None:
+    def note(event: str, duration_secs: float, **_: str | int) -> None:
         if event == COMPILED:
-            ends.append((time.perf_counter(), duration))
+            ends.append((time.perf_counter(), duration_secs))
 
     target = make()
     jax.clear_caches()

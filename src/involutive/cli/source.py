@@ -93,7 +93,7 @@ def _defined(module: ModuleType) -> str:
     return ", ".join(own)
 
 
-def _is_pymc(found: Any) -> bool:
+def _is_pymc(found: object) -> bool:
     pymc = sys.modules.get("pymc")  # a PyMC model cannot exist before PyMC was imported
     return pymc is not None and isinstance(found, pymc.Model)
 

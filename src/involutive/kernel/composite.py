@@ -150,7 +150,9 @@ def _first_initial(kernels: tuple[AbstractKernel, ...]) -> AbstractDistribution 
     return next((kernel.initial for kernel in kernels if kernel.initial is not None), None)
 
 
-def _first_carried(kernels: tuple[AbstractKernel, ...], position: Any, key: Any) -> Any:
+def _first_carried(
+    kernels: tuple[AbstractKernel, ...], position: Float[Array, " dim"], key: Key[Array, ""] | None
+) -> Any:
     """What the one kernel that carries anything carries; the others hand it on."""
     found = [kernel.mover for kernel in kernels if carries(kernel)]
     check(len(found) <= 1, f"one kernel may carry replicas, got {len(found)}")

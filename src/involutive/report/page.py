@@ -284,5 +284,5 @@ class Page:
         return {name: rows[name] for name in finite if name in worst}
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)

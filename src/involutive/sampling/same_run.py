@@ -15,7 +15,7 @@ from involutive.targets.fingerprint import difference, fingerprint
 from involutive.targets.target import Target
 
 
-def same_run(kernel: AbstractKernel, initial: Any, settings: dict[str, Any]) -> dict[str, Any]:
+def same_run(kernel: AbstractKernel, initial: object, settings: dict[str, Any]) -> dict[str, Any]:
     """What two runs must share to have the same draws, the density apart."""
     return settings | {"kernel": digest(kernel), "initial": digest(initial)}
 

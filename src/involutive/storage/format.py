@@ -83,7 +83,7 @@ def write_tensors(
     _replace(target, content, keep)
 
 
-def _plain(name: str, value: Any) -> np.ndarray:
+def _plain(name: str, value: object) -> np.ndarray:
     array = np.array(value, order="C")  # not ascontiguousarray, which adds an axis to a scalar
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     check(

@@ -131,7 +131,7 @@ def _check_matrix(found: MatrixBlock) -> None:
     check(found.v.ndim == 1 and found.v.shape == found.w.shape, "v and w must have one size")
 
 
-def _power_of_two(grid: Any) -> bool:
+def _power_of_two(grid: object) -> bool:
     return isinstance(grid, float) and grid > 0 and math.frexp(grid)[0] == 0.5
 
 

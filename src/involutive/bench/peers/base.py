@@ -119,7 +119,7 @@ def log_density_of_rows(target: Target) -> Callable[[np.ndarray], np.ndarray]:
     return evaluate
 
 
-def log_initial(x: Any) -> Any:
+def log_initial(x: Array) -> Array:
     """`log N(x; 0, 3² I)` of one vector."""
     size = x.shape[-1]
     constant = size * jnp.log(SPREAD * jnp.sqrt(2 * jnp.pi))
