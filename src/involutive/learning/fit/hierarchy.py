@@ -2,7 +2,8 @@
 
 The children C are normal given the parents J if the Hessian of log p within C does not depend on
 C. Starting with every coordinate in C, the one that takes part in most of what changes becomes a
-parent, until nothing changes any more.
+parent, until nothing changes any more. A child that ties others so closely that the precision of
+the children cannot be factorised in these numbers becomes a parent too.
 """
 
 import numpy as np
@@ -13,6 +14,8 @@ POINTS = 6  # at which Hessians are compared; a guess
 STEP = 0.5  # of a coordinate's spread, by which it is moved; a guess
 CHANGES = 0.02  # of the diagonal, from which an entry counts as changed; a guess
 MOST_DIM = 64  # coordinates for which Hessians at every step are affordable; a guess
+CONDITIONED = 64  # points at which the children's precision is factorised; a guess
+DIGITS = 1e-3  # relative error of that factorisation that is allowed; a guess
 MOST_PARENTS = 6  # of which a mixture is still fitted well; a guess
 
 
@@ -31,11 +34,34 @@ def parents_of(density: BatchedDensity, points: np.ndarray) -> list[int]:
     while True:
         within = changed & children[:, None, None] & children[:, None] & children
         if not within.any():
-            return parents if len(parents) <= MOST_PARENTS and children.sum() > 1 else []
+            break
         part = within.sum(axis=(1, 2)) + within.sum(axis=(0, 1)) + within.sum(axis=(0, 2))
         worst = int(np.argmax(part))
         parents.append(worst)
         children[worst] = False
+    if not parents or len(parents) > MOST_PARENTS:
+        return []
+    parents += _ties(density, points, children)
+    return parents if len(parents) <= MOST_PARENTS and len(parents) < dim - 1 else []
+
+
+def _ties(density: BatchedDensity, points: np.ndarray, children: np.ndarray) -> list[int]:
+    """Children without which the precision of the others is well conditioned, at most points."""
+    rows = points[:: max(len(points) // CONDITIONED, 1)][:CONDITIONED]
+    precision, left, ties = -density.hessians(rows).astype(np.float64), children.copy(), []
+    most = DIGITS / float(np.finfo(density.dtype).eps)
+    while left.sum() > 1:
+        within = precision[:, left][:, :, left]
+        root = np.sqrt(np.abs(np.einsum("nii->ni", within)))
+        with np.errstate(all="ignore"):
+            scaled = within / (root[:, :, None] * root[:, None, :])
+        scaled = scaled[np.isfinite(scaled).all(axis=(1, 2))]
+        if not len(scaled) or np.quantile(np.linalg.cond(scaled), 0.9) <= most:
+            break
+        coupling = np.abs(scaled).sum(axis=2).mean(axis=0)
+        ties.append(int(np.flatnonzero(left)[np.argmax(coupling)]))
+        left[ties[-1]] = False
+    return ties
 
 
 def _changes(density: BatchedDensity, points: np.ndarray) -> np.ndarray:
