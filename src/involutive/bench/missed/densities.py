@@ -2,7 +2,7 @@
 
 All but the funnel are mixtures of bent normals: component k is the law of
 
-    x = R B_k(m_k + s_k z),   z ~ N(0, I),   B_k(u) = u + c_k u_0² e_{j_k},
+    x = R B_k(m_k + s_k z),   z ~ N(0, I),   B_k(u) = u + c_k u_0²,  c_k0 = 0,
 
 with R a rotation. A bend keeps volumes, so the density is that of the normal at `B_k⁻¹(Rᵀ x)`.
 Modes are the regions where one component has the largest share of the density.
@@ -11,6 +11,7 @@ Modes are the regions where one component has the largest share of the density.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -38,68 +39,61 @@ class Case:
     known: Reference
 
 
-@dataclass(frozen=True, eq=False)
-class Bent:
-    """A mixture of bent normals.
+class Bent(eqx.Module):
+    """A mixture of bent normals; a module, so that densities of one shape compile once.
 
     Attributes:
         weights: `(k,)`, of the components.
         means: `(k, dim)`, before the bend.
         sds: `(k, dim)`.
-        bends: `(k,)`, the curvatures c.
-        axes: `(k,)`, the coordinates j that are bent, never 0.
+        bends: `(k, dim)`, the curvature c of every coordinate; that of the first is zero.
         rotation: `(dim, dim)`.
     """
 
-    weights: np.ndarray
-    means: np.ndarray
-    sds: np.ndarray
-    bends: np.ndarray
-    axes: np.ndarray
-    rotation: np.ndarray
+    weights: Array = eqx.field(converter=jnp.asarray)
+    means: Array = eqx.field(converter=jnp.asarray)
+    sds: Array = eqx.field(converter=jnp.asarray)
+    bends: Array = eqx.field(converter=jnp.asarray)
+    rotation: Array = eqx.field(converter=jnp.asarray)
 
     def parts(self, x: Vector) -> Float[Array, " k"]:
         """`log w_k p_k(x)` for every component."""
-        numbers = (self.weights, self.means, self.sds, self.bends, self.rotation)
-        weights, means, sds, bends, rotation = (jnp.asarray(n, x.dtype) for n in numbers)
-        bent = rotation.T @ x
-        pull = bends[:, None] * jax.nn.one_hot(self.axes, x.size, dtype=x.dtype) * bent[0] ** 2
-        z = (bent[None, :] - pull - means) / sds
-        norm = jnp.sum(jnp.log(sds), axis=1) + 0.5 * x.size * jnp.log(2 * jnp.pi)
-        return jnp.log(weights) - 0.5 * jnp.sum(z**2, axis=1) - norm
+        bent = self.rotation.T @ x
+        z = (bent[None, :] - self.bends * bent[0] ** 2 - self.means) / self.sds
+        norm = jnp.sum(jnp.log(self.sds), axis=1) + 0.5 * x.size * jnp.log(2 * jnp.pi)
+        return jnp.log(self.weights) - 0.5 * jnp.sum(z**2, axis=1) - norm
 
-    def log_density(self, x: Vector) -> Float[Array, ""]:
+    def __call__(self, x: Vector) -> Float[Array, ""]:
         """The logarithm of the density, normalised."""
         return logsumexp(self.parts(x))
 
-    def label(self, x: Vector) -> Int[Array, ""]:
-        """The component with the largest share."""
-        return jnp.argmax(self.parts(x))
-
     def draw(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """Exact draws."""
-        k = rng.choice(len(self.weights), size=count, p=self.weights)
-        u = self.means[k] + self.sds[k] * rng.normal(size=(count, self.means.shape[1]))
-        u[np.arange(count), self.axes[k]] += self.bends[k] * u[:, 0] ** 2
-        return u @ self.rotation.T
+        weights, means, sds, bends, rotation = (
+            np.asarray(part, np.float64)
+            for part in (self.weights, self.means, self.sds, self.bends, self.rotation)
+        )
+        k = rng.choice(len(weights), size=count, p=weights / weights.sum())
+        u = means[k] + sds[k] * rng.normal(size=(count, means.shape[1]))
+        return (u + bends[k] * u[:, :1] ** 2) @ rotation.T
 
 
 def _case(name: str, mixture: Bent, rng: np.random.Generator) -> Case:
     draws, dim = mixture.draw(rng, EXACT_DRAWS), mixture.means.shape[1]
     known = summary(with_square(draws), EXACT_DRAWS)
-    labels = np.asarray(jax.jit(jax.vmap(mixture.label))(jnp.asarray(draws)))
+
+    def label(x: Vector) -> Int[Array, ""]:
+        return jnp.argmax(mixture.parts(x))
+
+    labels = np.asarray(jax.jit(jax.vmap(label))(jnp.asarray(draws)))
     weights = np.bincount(labels, minlength=len(mixture.weights)) / EXACT_DRAWS
-    judged = Target(
-        mixture.log_density, dim, name=name, modes=Modes(mixture.label, tuple(weights.tolist()))
-    )
-    return Case(Target(mixture.log_density, dim, name=name), judged, known)
+    modes = Modes(label, tuple(weights.tolist()))
+    return Case(Target(mixture, dim, name=name), Target(mixture, dim, modes=modes), known)
 
 
 def _straight(weights: list[float], means: np.ndarray, sds: np.ndarray) -> Bent:
     """Without a bend or a rotation."""
-    count, dim = means.shape
-    flat = np.zeros(count), np.full(count, min(1, dim - 1))
-    return Bent(np.array(weights), means, sds, *flat, np.eye(dim))
+    return Bent(np.array(weights), means, sds, np.zeros_like(means), np.eye(means.shape[1]))
 
 
 def _direction(dim: int, rng: np.random.Generator) -> np.ndarray:
@@ -162,10 +156,11 @@ def _arms(rng: np.random.Generator) -> Bent:
     count, dim = int(rng.integers(2, 5)), 5
     sds = np.full((count, dim), rng.uniform(0.05, 0.15))
     sds[:, 0] = rng.uniform(1.0, 2.5)
-    axes = rng.permutation(np.arange(1, dim))[:count]
-    bends = rng.uniform(0.3, 1.0, size=count) * rng.choice([-1.0, 1.0], size=count)
+    axes, bends = rng.permutation(np.arange(1, dim))[:count], np.zeros((count, dim))
+    signs = rng.choice([-1.0, 1.0], size=count)
+    bends[np.arange(count), axes] = signs * rng.uniform(0.3, 1.0, size=count)
     weights = rng.dirichlet(np.full(count, 8.0))
-    return Bent(weights, np.zeros((count, dim)), sds, bends, axes, _rotation(dim, rng))
+    return Bent(weights, np.zeros((count, dim)), sds, bends, _rotation(dim, rng))
 
 
 def _saddle(rng: np.random.Generator) -> Bent:
@@ -176,24 +171,30 @@ def _saddle(rng: np.random.Generator) -> Bent:
     means[:, 0] = -half, half
     sds = np.full((2, dim), rng.uniform(0.2, 0.6))
     sds[:, 0] = 1.0, rng.uniform(0.4, 1.0)
-    bends = np.full(2, rng.uniform(0.1, 0.3))
+    bends = np.zeros((2, dim))
+    bends[:, 1] = rng.uniform(0.1, 0.3)
     weights = np.array([1 - FAR_WEIGHT, FAR_WEIGHT])
-    return Bent(weights, means, sds, bends, np.ones(2, int), _rotation(dim, rng))
+    return Bent(weights, means, sds, bends, _rotation(dim, rng))
+
+
+class Funnel(eqx.Module):
+    """`v ~ N(0, spread²)`, the others `N(0, exp(v))`: the neck is where v is low."""
+
+    spread: Array = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, x: Vector) -> Float[Array, ""]:
+        """The logarithm of the density, up to a constant."""
+        v, rest = x[0], x[1:]
+        inner = 0.5 * jnp.sum(rest**2) * jnp.exp(-v) + 0.5 * rest.size * v
+        return -0.5 * (v / self.spread) ** 2 - inner
 
 
 def _neck(rng: np.random.Generator) -> Case:
-    """A funnel: `v ~ N(0, s²)`, the others `N(0, exp(v))`; the neck is where v is low."""
     dim, spread = int(rng.integers(5, 13)), rng.uniform(2.0, 3.5)
-
-    def log_density(x: Vector) -> Float[Array, ""]:
-        v, rest = x[0], x[1:]
-        inner = 0.5 * jnp.sum(rest**2) * jnp.exp(-v) + 0.5 * (dim - 1) * v
-        return -0.5 * (v / spread) ** 2 - inner
-
     v = spread * rng.normal(size=EXACT_DRAWS)
     rest = np.exp(0.5 * v)[:, None] * rng.normal(size=(EXACT_DRAWS, dim - 1))
     draws = with_square(np.concatenate([v[:, None], rest], axis=1))
-    target = Target(log_density, dim, name="neck")
+    target = Target(Funnel(spread), dim, name="neck")
     return Case(target, target, summary(draws, EXACT_DRAWS, moments=False))
 
 

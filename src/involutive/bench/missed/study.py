@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from involutive.bench.judge import judge
 from involutive.bench.missed.densities import case
 from involutive.core.text import as_json
@@ -75,7 +73,6 @@ def study(
                 with out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
                 kept[kind, seed] = row
-                jax.clear_caches()  # thousands of programs would exhaust the memory maps
             yield kept[kind, seed]
 
 
