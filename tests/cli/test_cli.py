@@ -304,6 +304,23 @@ def test_parquet_needs_its_library(monkeypatch, capsys):
 
 
 @pytest.mark.usefixtures("read_once")
+def test_draws_as_parquet(capsys):
+    """The same numbers as in memory, in 64 bits as they were drawn, and no partial file left."""
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    inv.save("p.inv", learned(read_target("posterior.py:target")))
+    size = ["--chains", "4", "--samples", "30", "--seed", "3"]
+    assert cli.run(["sample", "posterior.py:target", "p.inv", "-o", "d.parquet", *size]) == 0
+    assert "wrote d.parquet\n" in capsys.readouterr().out
+    rows = pandas.read_parquet("d.parquet")
+    assert list(rows.columns) == ["chain", "draw", "x[0]", "x[1]", "lp"] and len(rows) == 120
+    kernel = inv.load("p.inv", read_target("posterior.py:target"))
+    draws = inv.sample(kernel, key=3, num_chains=4, num_samples=30, progress=False)
+    np.testing.assert_array_equal(rows["x[1]"], draws.positions[..., 1].ravel())
+    assert not list(Path().glob("*.partial"))
+
+
+@pytest.mark.usefixtures("read_once")
 def test_draws_as_a_table(capsys):
     inv.save("p.inv", learned(read_target("posterior.py:target")))
     size = ["--chains", "4", "--samples", "30", "--seed", "3"]

@@ -69,6 +69,65 @@ def test_work_inside_work_moves_the_outer_line_alone(paper):
     assert not any("fitting" in line or "held" in line for line in [*paper.lines, paper.last])
 
 
+def test_steady_work_names_what_runs_inside_and_keeps_its_share(paper):
+    with Progress("experiments", steady=True) as bar:
+        bar.stage("recipe", 2, 4)
+        with Progress("learning", 10) as inner:
+            inner.update(9)
+            assert bar.overall() == 0.25 and bar.line().endswith("now learning")
+        assert "now" not in bar.line()
+
+
+def test_watched_metrics_are_asked_for_when_the_line_is_drawn(paper):
+    spent = [5]
+    with Progress("learning", most=300.0) as bar:
+        bar.stage("finding modes", 1, 4)
+        bar.watch(lambda: {"evaluations": spent[0], "of": 1_000})
+        spent[0] = 70
+        assert "70 of 1,000 evaluations" in bar.line() and "5:00 at most" in bar.line()
+        bar.watch(lambda: {"evaluations": 2_000_000, "of": None})
+        assert "2,000,000 evaluations" in bar.line()
+
+
+def test_learning_says_where_it_is(paper):
+    """Stage i of n, time, modes, effective draws per draw, evaluations of how many; no jargon."""
+    settings = inv.LearnSettings(
+        components=(2,), climbers=64, search_draws=512, particles=256, fit_draws=4096
+    )
+    budget = inv.Budget(evaluations=1e6)
+    inv.learn(inv.targets.mog2_1d(), key=5, settings=settings, budget=budget)
+    lines = [*paper.lines, paper.last]
+    assert any("learning: stage 1 of 4, finding modes" in line for line in lines)
+    assert any("stage 4 of 4, measuring the kernel" in line for line in lines)
+    final = paper.last
+    assert "2 modes" in final and "ESS per draw" in final and "of 1,000,000 evaluations" in final
+    assert all("so far" in line for line in paper.lines)
+    assert not any("held_out" in line or "100%" in line for line in lines)
+    shares = [int(line.split("%")[0].split()[-1]) for line in lines if "%" in line]
+    assert shares == sorted(shares)  # it never goes back
+
+
+def test_a_benchmark_has_stages(paper, monkeypatch):
+    from involutive.bench import compare
+
+    monkeypatch.setattr(compare, "one", lambda peer, target, *_: {"peer": peer, "failed": "no"})
+    compare.run(targets=["mog6"], peers=["involutive", "nuts_64"])
+    assert any("stage 2 of 2, nuts_64 on mog6 ━" in line for line in paper.lines)
+
+
+def test_experiments_have_stages(paper, monkeypatch, tmp_path):
+    from involutive.cli import main as cli
+    from involutive.experiments.framework import ExperimentRun
+
+    def run(name, **_):
+        return ExperimentRun(name, tmp_path, [], {}, [], 0.0)
+
+    monkeypatch.setattr("involutive.experiments.run_experiment", run)
+    assert cli.run(["experiment", "all", "--quick", "--out", str(tmp_path)]) == 0
+    count = paper.lines[1].split("stage 1 of ")[1].split(",")[0]
+    assert any(f"stage {count} of {count}, " in line for line in paper.lines)
+
+
 def test_nothing_is_shown_where_it_is_hidden_or_not_asked_for(paper):
     with hidden(), Progress("a", 2) as bar:
         bar.update(1)
@@ -163,6 +222,57 @@ def test_a_terminal_keeps_one_line(tmp_path):
     assert any("stage 1 of 2, finding modes" in text for text in flat)
     assert any("stage 2 of 2, refining" in text for text in flat)
     assert all(len(lines) <= 2 for lines in seen), seen  # never a second line beside it
+
+
+LEARN = """
+import involutive as inv
+settings = inv.LearnSettings(
+    components=(2,), climbers=64, search_draws=512, particles=256, fit_draws=4096
+)
+kernel = inv.learn(inv.targets.mog2_1d(), key=5, settings=settings)
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_learning_in_a_terminal(tmp_path):
+    """One line of 160 columns that moves through the stages, and stays with what was reached."""
+    script, session = tmp_path / "work.py", f"learn-{os.getpid()}"
+    script.write_text(LEARN)
+    tmux = ["tmux", "-L", session]
+    command = f"{sys.executable} {script}; echo status $?; sleep 60"
+    subprocess.run(
+        [*tmux, "new-session", "-d", "-x", "160", "-y", "24", command], check=True, env=ENVIRONMENT
+    )
+    seen = []
+    try:
+        for _ in range(1200):
+            screen = subprocess.run([*tmux, "capture-pane", "-p"], capture_output=True, text=True)
+            seen.append([line for line in screen.stdout.splitlines() if line.strip()])
+            if seen[-1] and seen[-1][-1].startswith("status"):
+                break
+            time.sleep(0.1)
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False)
+    flat = ["\n".join(lines) for lines in seen]
+    assert any("stage 1 of 4, finding modes" in text and "5:00 at most" in text for text in flat)
+    assert any("stage 4 of 4, measuring the kernel" in text for text in flat)
+    assert seen[-1][0].startswith("learning: done after") and "2 modes" in seen[-1][0]
+    assert "evaluations" in seen[-1][0] and "ESS per draw" in seen[-1][0]
+    assert seen[-1][1:] == ["status 0"] and all(len(lines) <= 2 for lines in seen)
+
+
+@pytest.mark.deep
+def test_learning_in_a_notebook(tmp_path, monkeypatch):
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(LEARN)])
+    nbclient.NotebookClient(book, timeout=300, kernel_name="python3").execute()
+    outputs = book.cells[0].outputs
+    assert len(outputs) == 1, outputs
+    text = outputs[0]["data"]["text/plain"]
+    assert text.startswith("learning: done after") and "2 modes" in text and "evaluations" in text
 
 
 @pytest.mark.deep

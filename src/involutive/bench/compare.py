@@ -21,6 +21,7 @@ from involutive.bench.targets import MAKERS, make, reference
 from involutive.core.errors import check
 from involutive.core.files import make_folder
 from involutive.core.text import as_json
+from involutive.sampling.progress import Progress
 
 SECONDS, QUICK_SECONDS = 120.0, 20.0  # a run; no new chunk of draws is begun after it
 GRACE = 180.0  # seconds more before a run is ended from outside
@@ -78,8 +79,10 @@ def run(
     folder = None if out is None else make_folder(Path(out), Path(out))
     header = _header(quick, seed, limit, targets, peers)
     rows: list[dict[str, Any]] = []
-    for target in targets:
-        for peer in peers:
+    runs = [(target, peer) for target in targets for peer in peers]
+    with Progress("benchmark", steady=True) as bar:
+        for number, (target, peer) in enumerate(runs, 1):
+            bar.stage(f"{peer} on {target}", number, len(runs))
             rows.append(as_json(one(peer, target, seed, limit, quick)))
             if progress is not None:
                 progress(line(rows[-1]))

@@ -282,16 +282,21 @@ def experiment(
     )
     machine.prepare(x64=True)  # as the recorded results were measured
     from involutive.experiments import run_experiment
+    from involutive.sampling.progress import Progress
 
-    records = {}
-    for each in everything(quick) if name == "all" else [str(name)]:
-        found = run_experiment(
-            each, quick=quick, out=out, seed=seed, seeds=seeds, progress=speech.progress
-        )
-        held = [f"  {'holds' if ok else 'FAILS'}: {claim}" for claim, ok in found.claims.items()]
-        speech.say("\n".join([f"# {known[each]}", "", found.markdown, *held]))
-        speech.say(f"wrote {found.folder} in {found.seconds:.0f} s\n")
-        records[each] = {"rows": found.rows, "claims": found.claims, "folder": str(found.folder)}
+    records, wanted = {}, everything(quick) if name == "all" else [str(name)]
+    with Progress("experiments", None, speech.progress, steady=True) as bar:
+        for number, each in enumerate(wanted, 1):
+            bar.stage(each, number, len(wanted))
+            found = run_experiment(
+                each, quick=quick, out=out, seed=seed, seeds=seeds, progress=speech.progress
+            )
+            held = [f"  {'holds' if ok else 'FAILS'}: {it}" for it, ok in found.claims.items()]
+            speech.say("\n".join([f"# {known[each]}", "", found.markdown, *held]))
+            speech.say(f"wrote {found.folder} in {found.seconds:.0f} s\n")
+            records[each] = {
+                "rows": found.rows, "claims": found.claims, "folder": str(found.folder),
+            }  # fmt: skip
     speech.result({"experiments": records})
 
 
@@ -316,9 +321,11 @@ def bench(
     """
     machine.prepare(x64=True)  # as the recorded results were measured
     from involutive.bench import run as run_bench
+    from involutive.sampling.progress import hidden
 
     speech = Speech(quiet, json)
-    found = run_bench(quick, out, names(targets), names(peers), seed, speech.say, seconds)
+    with hidden(quiet):
+        found = run_bench(quick, out, names(targets), names(peers), seed, speech.say, seconds)
     speech.say(found.markdown)
     speech.say(f"wrote {found.folder}")
     speech.result({"header": found.header, "rows": found.rows, "folder": str(found.folder)})

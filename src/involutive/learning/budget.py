@@ -85,11 +85,15 @@ class Plan:
         limit = self.budget.evaluations
         return limit is not None and limit < LEAST_EVALUATIONS
 
+    @property
+    def seconds(self) -> float:
+        """Seconds that learning may take, compilation included."""
+        return DEFAULT_SECONDS if self.budget.seconds is None else float(self.budget.seconds)
+
     def until(self, share: Number, evaluations: int) -> Allowance:
         """What may be spent until a share of the budget is gone, of which so many are spent."""
-        seconds = DEFAULT_SECONDS if self.budget.seconds is None else self.budget.seconds
         total = float("inf") if self.budget.evaluations is None else self.budget.evaluations
-        return Allowance(max(share * total - evaluations, 0.0), self.began + share * seconds)
+        return Allowance(max(share * total - evaluations, 0.0), self.began + share * self.seconds)
 
 
 def as_budget(budget: "Budget | Number | None") -> Budget:

@@ -121,7 +121,7 @@ def learn(
 
         return learn_by_bootstrap(problem, root)
     saved = SavedStages(checkpoint, problem)
-    with Progress("learning", None, progress) as bar:
+    with Progress("learning", None, progress, most=problem.plan.seconds) as bar:
         learned = _pipeline(
             problem, given_initial, given or (saved.read() if resume else None), saved, bar
         )
@@ -148,14 +148,14 @@ def _pipeline(
             last = saved.write(find_modes(problem, initial))
         if isinstance(last, Found):
             stage(2)
-            bar.update(modes=last.modes, evaluations=last.cost.evaluations)
+            bar.update(modes=last.modes)
             fitted = fit_proposal(problem, last)
             if fitted is None:
                 return best_so_far(problem, last, "budget")
             last = saved.write(fitted)
         if last.rounds == 0 and not last.settled:
             last = saved.write(train_on_points(problem, try_structures(problem, last)))
-        bar.update(ess_per_draw=last.proposal.ess, evaluations=last.cost.evaluations)
+        bar.update(ess_per_draw=last.proposal.ess)
         if last.rounds == 0 and (last.settled or last.symmetries is not None):
             stage(4)
             learned = measure(problem, last, problem.keys.judge)
@@ -168,7 +168,7 @@ def _pipeline(
             before = last.cost.seconds
             last = saved.write(next_round(problem, last))
             seconds = last.cost.seconds - before
-            bar.update(ess_per_draw=last.proposal.ess, evaluations=last.cost.evaluations)
+            bar.update(ess_per_draw=last.proposal.ess)
         last = saved.write(polish(problem, last))
         stage(4)
         learned = measure(problem, last, problem.keys.finish)

@@ -18,6 +18,7 @@ from involutive.core.types import ArrayLike, Number
 from involutive.learning.budget import Allowance, Budget, Plan
 from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Cost
+from involutive.sampling.progress import current
 from involutive.targets.target import Target
 
 
@@ -72,6 +73,9 @@ class Spending:
         self.problem, self.allowance, self.before = problem, allowance, before
         self._began, self._elsewhere = time.perf_counter(), 0
         self._density: BatchedDensity | None = None
+        shown, limit = current(), problem.plan.budget.evaluations
+        if shown is not None and not shown.steady:
+            shown.watch(lambda: {"evaluations": self.cost.evaluations, "of": limit})
 
     @property
     def density(self) -> BatchedDensity:

@@ -9,7 +9,7 @@ into a pipe or a file a line is written every ten seconds, so that short work wr
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
@@ -29,6 +29,11 @@ _OUTER: ContextVar["Progress | None"] = ContextVar("outer", default=None)
 def silence() -> None:
     """Draw nothing more in this process: the last word is somebody else's."""
     _SILENCED.set()
+
+
+def current() -> "Progress | None":
+    """The work whose line is shown now, if any."""
+    return _OUTER.get()
 
 
 @contextmanager
@@ -53,6 +58,8 @@ class Progress:
         label: what is done, such as "sampling".
         total: how many units there are; None for work that has stages, or no known length.
         progress: True or False to show it or not; by default it is shown unless `hidden`.
+        steady: whether work inside this one leaves its share alone and is only named.
+        most: seconds after which the work ends in any case, if that is known.
 
     Example:
         with Progress("learning") as bar:
@@ -62,8 +69,18 @@ class Progress:
             bar.update(fraction=0.1, ess_per_draw=0.4, evaluations=2_000, of=10_000)
     """
 
-    def __init__(self, label: str, total: int | float | None = None, progress: bool | None = None):
+    def __init__(
+        self,
+        label: str,
+        total: int | float | None = None,
+        progress: bool | None = None,
+        *,
+        steady: bool = False,
+        most: int | float | None = None,
+    ):
         self.label, self.total, self.shown = label, total, wanted(progress)
+        self.steady, self.most, self.inside = steady, most, ""
+        self._watched: Callable[[], dict[str, object]] = dict
         self.fraction: float | None = None if total is None else 0.0
         self.metrics: dict[str, object] = {}
         self.began = time.perf_counter()
@@ -77,6 +94,8 @@ class Progress:
 
     def __enter__(self) -> "Progress":
         self.began = time.perf_counter()
+        if self._outer is not None and self._outer.steady:
+            self._outer.inside = self.label
         if self._outer is None:
             self._token = _OUTER.set(self)
             if self.shown:
@@ -119,11 +138,16 @@ class Progress:
         if fraction is not None:
             self.fraction = min(max(float(fraction), 0.0), 1.0)
         if self._outer is not None:
-            self._outer.update(fraction=self.fraction)
+            if not self._outer.steady:
+                self._outer.update(fraction=self.fraction)
             return
         self._left = None if left is None else float(left)
         self.metrics.update(metrics)
         self._redraw()
+
+    def watch(self, metrics: Callable[[], dict[str, object]]) -> None:
+        """Ask for these metrics whenever the line is drawn, in place of those watched before."""
+        (self._outer or self)._watched = metrics
 
     def line(self, width: int | None = None) -> str:
         """The line as it stands now, of at most `width` characters."""
@@ -145,6 +169,8 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         self._ended.set()
+        if self._outer is not None:
+            self._outer.inside = ""
         if self._token is not None:
             _OUTER.reset(self._token)
         if self._ticker is not None:
@@ -172,15 +198,18 @@ class Progress:
         if left is None and share is not None and share >= EARLY:
             left = spent * (1 - share) / share
         ends = "" if left is None else f", about {_clock(max(left, 1.0))} left"
-        return f"{_clock(spent)} so far{ends}"
+        most = "" if self.most is None else f", {_clock(self.most)} at most"
+        return f"{_clock(spent)} so far{ends}{most}"
 
     def _reached(self) -> list[str]:
-        shown = {name: value for name, value in self.metrics.items() if value is not None}
+        live = self.metrics | self._watched()
+        shown = {name: value for name, value in live.items() if value is not None}
         limit = shown.pop("of", None)
         if limit is not None and "evaluations" in shown:
             shown["evaluations"] = f"{_short(shown['evaluations'])} of {_short(limit)}"
+        inside = [f"now {self.inside}"] if self.inside and not self._ended.is_set() else []
         return [f"{_short(value)} {_words(name)}" if _counted(value) else f"{_words(name)} {value}"
-                for name, value in shown.items()]  # fmt: skip
+                for name, value in shown.items()] + inside  # fmt: skip
 
     def _seconds(self) -> float:
         return time.perf_counter() - self.began
