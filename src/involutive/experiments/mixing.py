@@ -108,14 +108,25 @@ class Job(NamedTuple):
 
 
 def run(config: Config, folder: Path | None = None) -> Iterator[dict[str, Any]]:
-    """Train every job that `folder` has no result of, and yield the metrics of those that ended."""
+    """Train every job that `folder` has no result of, and yield the metrics of all that ended.
+
+    What an earlier run saved comes first and together, so its page is there at once.
+    """
+    seeds = range(config.seed, config.seed + config.seeds)
+    plan = [
+        [Job(target, member, seed, steps) for seed in seeds]
+        for (target, member), steps in zip(config.jobs, config.steps, strict=True)
+    ]
     with single_precision():
-        work, found = _Work(config, folder), []
-        for (target, member), steps in zip(config.jobs, config.steps, strict=True):
-            seeds = range(config.seed, config.seed + config.seeds)
-            for result in work.each([Job(target, member, seed, steps) for seed in seeds]):
-                found.append(result)
-                yield _joined(found)
+        work = _Work(config, folder)
+        found = {job: work.known(job) for jobs in plan for job in jobs}
+        if any(found.values()):
+            yield _joined(list(found.values()))
+        for jobs in plan:
+            missing = [job for job in jobs if found[job] is None]
+            for job, result in zip(missing, work.each(missing, found), strict=True):
+                found[job] = result
+                yield _joined(list(found.values()))
             jax.clear_caches()  # another target is another program
 
 
@@ -126,19 +137,20 @@ class _Work:
         self.config, self.folder = config, None if folder is None else folder / "trained"
         if self.folder is not None:
             self.folder.mkdir(exist_ok=True)
-        self.seconds: dict[tuple[str, int], float] = {}
 
-    def each(self, jobs: list[Job]) -> Iterator[dict[str, Any]]:
+    def each(self, jobs: list[Job], found: dict[Job, Any]) -> Iterator[dict[str, Any]]:
         """The results of jobs of one target and member; the target and objective are shared."""
+        if not jobs:
+            return
         name, member, _, steps = jobs[0]
         target = MAKERS[name]()
         scale = width_of(target)
         objective = objective_of(member, steps, scale)
         with Progress(f"{TITLES[member]} on {name}", len(jobs)) as bar:
             for number, job in enumerate(jobs):
+                limit = _seconds_of(job, found) if member == PEER else np.inf
                 with hidden():
-                    result = self.known(job) or self.made(job, target, objective, scale)
-                self.seconds.setdefault((name, job.seed), float(result["seconds"]))
+                    result = self.made(job, target, objective, scale, limit)
                 bar.update(number + 1)
                 yield result
 
@@ -151,15 +163,14 @@ class _Work:
             return {key: arrays[key] for key in arrays.files}
 
     def made(
-        self, job: Job, target: Target, objective: AbstractObjective, scale: float
+        self, job: Job, target: Target, objective: AbstractObjective, scale: float, limit: float
     ) -> dict[str, Any]:
-        """Train, measure, save."""
+        """Train for at most `limit` seconds, measure, save."""
         config = self.config
         keys = jr.split(jr.fold_in(jr.key(job.seed), list(MAKERS).index(job.target)), 5)
         key_data, key_network, key_fit, key_walk, key_run = keys
         samples = exact(target, key_data, config.training_draws)
         kernel = kernel_of(job.member, target, key_network, scale)
-        limit = self.seconds[job.target, job.seed] if job.member == PEER else np.inf
         began = time.process_time()
         done = train(
             job.name, objective, kernel, samples, key_fit, job.steps,
@@ -179,6 +190,12 @@ class _Work:
         return result
 
 
+def _seconds_of(peer: Job, found: dict[Job, Any]) -> float:
+    """The time that the paper's network took on the peer's target, from the same seed."""
+    same = (peer.target, OURS, peer.seed)
+    return next(float(row["seconds"]) for job, row in found.items() if row and job[:3] == same)
+
+
 def _named(job: Job) -> dict[str, Any]:
     return {"target": job.target, "member": job.member, "seed": job.seed}
 
@@ -188,8 +205,9 @@ def _start(kernel: Any) -> Any:
     return kernel.initial
 
 
-def _joined(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """One array per metric over all results, and the states that are drawn."""
+def _joined(results: list[dict[str, Any] | None]) -> dict[str, Any]:
+    """One array per metric over all results there are, and the states that are drawn."""
+    found = [row for row in results if row is not None]
     names = [name for name in found[0] if name != "states"]
     data: dict[str, Any] = {name: np.array([row[name] for row in found]) for name in names}
     for row in found:
