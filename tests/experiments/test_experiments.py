@@ -180,7 +180,35 @@ def test_an_experiment_that_is_ended_keeps_the_seeds_it_had(tmp_path, monkeypatc
     header, data = fw.load_result(tmp_path / "recipe")
     (row,) = recipe.table(data)
     assert row["ESS per draw (worst)"] == 0.9 and row["seeds"] == 1
-    assert all(header["claims"].values()) and fw.draw_saved(tmp_path / "recipe")
+    assert all(header["claims"].values())
+    assert list((tmp_path / "recipe").glob("*.png"))  # drawn although it was ended
+
+
+def _mixing_rows(member: str, seeds: list[int], energy: float) -> dict[str, np.ndarray]:
+    rows = len(seeds)
+    return {
+        "target": np.full(rows, "mog6"), "member": np.full(rows, member), "seed": np.array(seeds),
+        "ess": np.full(rows, 0.4), "stationary_acceptance": np.full(rows, 0.6),
+        "autocorrelation": np.full((rows, 2), 0.01), "weights": np.full(rows, 0.01),
+        "energy": energy / np.arange(1, 12)[None, :] + np.zeros((rows, 1)),
+        "energy_floor": np.full(rows, 0.1), "nll": np.zeros((rows, 11)),
+        "acceptance": np.full((rows, 10), 0.95),
+    }  # fmt: skip
+
+
+def test_mixing_compares_the_seeds_that_both_were_trained_from():
+    from involutive.experiments import mixing, mixing_page
+
+    ours, peer = _mixing_rows(mixing.OURS, [0, 1, 2], 1.0), _mixing_rows(mixing.PEER, [1, 7], 2.0)
+    ours["energy"][0] = 9.0  # of a seed that the peer has not
+    data = {key: np.concatenate([ours[key], peer[key]]) for key in ours}
+    found = mixing_page.claims(data)
+    (beside,) = [claim for claim in found if "A-NICE-MC" in claim]
+    assert beside.startswith("mog6, 1 seed,") and found[beside]
+    assert found["mog6, 3 seeds: at least 0.35 effective draws per draw"]
+    assert not found["mog6, 3 seeds, from X: energy distance at most twice the floor by step 10"]
+    data["energy"][3] = 0.01
+    assert not mixing_page.claims(data)[beside]
 
 
 def _trainings(name: str, seeds: int, ess: float, energy: float) -> dict[str, np.ndarray]:

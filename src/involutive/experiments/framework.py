@@ -130,14 +130,18 @@ def run_experiment(
         "config": _described(config),
         "versions": versions(),
     }
-    rows, claims, seconds = [], {}, 0.0
-    with hidden(progress is False):
-        for data in _parts(_begun(experiment, config, folder)):
-            seconds = time.perf_counter() - began
-            rows = [{key: _plain(v) for key, v in row.items()} for row in experiment.table(data)]
-            claims = {claim: bool(holds) for claim, holds in experiment.claims(data).items()}
-            save_result(folder, header | {"seconds": seconds, "claims": claims}, data, rows)
-    return ExperimentRun(name, folder, rows, claims, draw_saved(folder), seconds)
+    rows, claims, figures, seconds = [], {}, [], 0.0
+    try:
+        with hidden(progress is False):
+            for data in _parts(_begun(experiment, config, folder)):
+                seconds = time.perf_counter() - began
+                rows = [{k: _plain(v) for k, v in row.items()} for row in experiment.table(data)]
+                claims = {claim: bool(holds) for claim, holds in experiment.claims(data).items()}
+                save_result(folder, header | {"seconds": seconds, "claims": claims}, data, rows)
+    finally:  # a run that is ended has the pictures of what it saved
+        if rows:
+            figures = draw_saved(folder)
+    return ExperimentRun(name, folder, rows, claims, figures, seconds)
 
 
 def _begun(experiment: Experiment, config: Any, folder: Path) -> Data | Iterator[Data]:
