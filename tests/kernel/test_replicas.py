@@ -333,3 +333,12 @@ def test_joined_is_the_mixture():
     np.testing.assert_allclose(law.log_prob(x), jnp.log(sum(parts)))
     rows = np.asarray(jax.jit(jax.vmap(law.sample))(jr.split(jr.key(0), 20_000)))
     np.testing.assert_allclose(rows.mean(0), 0.25, atol=0.06)
+
+
+def test_repeated_scans_are_the_same_ladder():
+    kernel = ladder()
+    thrice = kernel.repeated(3)
+    assert thrice.scans == 3
+    assert thrice.evaluations_per_step == 3 * kernel.evaluations_per_step
+    np.testing.assert_array_equal(thrice.betas, kernel.betas)
+    np.testing.assert_array_equal(thrice.steps, kernel.steps)
