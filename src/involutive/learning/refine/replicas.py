@@ -16,9 +16,9 @@ from involutive._xla.cost import operations
 from involutive.auxiliary import Joined
 from involutive.core.keys import split
 from involutive.core.types import Number
-from involutive.kernel.adaptation import Adaptation, adapt_ladder
+from involutive.kernel.adaptation import MOST, Adaptation, adapt_ladder
 from involutive.kernel.kernel import AbstractKernel
-from involutive.kernel.ladder import trip_rate
+from involutive.kernel.ladder import Ladder, trip_rate
 from involutive.kernel.replicas import Tempered
 from involutive.learning.budget import REPLICAS
 from involutive.learning.judge.compose import judged, places_apart
@@ -52,28 +52,34 @@ def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
     spending = problem.spend(REPLICAS, replace(fitted.cost, evaluations=outcome.evaluations))
     if not _affordable(spending):
         return learned
+    try:
+        rival, ladder = _rival(problem, spending, fitted)
+    except KeyboardInterrupt:  # the composed kernel is there
+        return _with(learned, replace(outcome, ended="interrupted"))
+    mine, theirs = (_merit(one, problem, fitted) for one in (learned, rival))
+    rows = [
+        _row("proposal and local move", learned, mine),
+        _row(str(ladder), rival, theirs),
+    ]
+    best = rival if theirs > mine else learned
+    spent = {"evaluations": rival.outcome.evaluations, "seconds": rival.outcome.seconds}
+    return _with(best, replace(best.outcome, history=[*outcome.history, *rows], **spent))
+
+
+def _rival(problem: Problem, spending: Spending, fitted: Fitted) -> tuple[Learned, Ladder]:
+    """A ladder of replicas with what pilot chains say of it."""
     key_ladder, key_start, key_pilot = split(problem.keys.replicas, 3)
     kernel = _ladder(problem, spending, fitted, key_ladder)
+    assert kernel.ladder is not None
+    # log Z by the replicas is known better than by the weights of q
+    looked = replace(fitted.looked, log_z_weights=float(kernel.ladder.log_z))
+    fitted = replace(fitted, looked=looked)
     places, elsewhere = places_apart(problem, spending, fitted, key_start)
-    rival = judged(
+    learned = judged(
         problem, spending, fitted, fitted.proposal, kernel, kernel.reference, kernel.warmup,
         places, elsewhere, key_pilot,
     )  # fmt: skip
-    looked = rival.outcome.looked
-    assert kernel.ladder is not None and looked is not None
-    mine, theirs = (_merit(one, problem, fitted) for one in (learned, rival))
-    rows = [_row("proposal and local move", learned, mine), _row(str(kernel.ladder), rival, theirs)]
-    best = rival if theirs > mine else learned
-    if best is rival:
-        log_z = float(kernel.ladder.log_z)  # better known than by the weights of q
-        best = _with(best, replace(best.outcome, looked=replace(looked, log_z_weights=log_z)))
-    outcome = replace(
-        best.outcome,
-        history=[*outcome.history, *rows],
-        evaluations=rival.outcome.evaluations,
-        seconds=rival.outcome.seconds,
-    )
-    return _with(best, outcome)
+    return learned, kernel.ladder
 
 
 def _with(learned: Learned, outcome: Outcome) -> Learned:
@@ -84,9 +90,10 @@ def _with(learned: Learned, outcome: Outcome) -> Learned:
 
 
 def _affordable(spending: Spending) -> bool:
-    scans = SCANS * 2**ROUNDS
-    evaluations = scans * LADDERS * FIRST * (3 * (LEAPS + 1) + 1)
-    return spending.allows(2 * evaluations, LEAST_SECONDS)
+    """Whether the longest adaptation fits: the barrier, which sets the replicas, is not known."""
+    scans = 2 * SCANS * 2**ROUNDS
+    evaluations = scans * LADDERS * MOST * (3 * (LEAPS + 1) + 1)
+    return spending.allows(evaluations, LEAST_SECONDS)
 
 
 def _ladder(problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]) -> Tempered:

@@ -1,0 +1,52 @@
+"""Replicas as a stage of learning: kept where the composed kernel does not converge."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import involutive as inv
+from involutive.core.keys import as_key
+from involutive.kernel.replicas import Tempered
+from involutive.learning.budget import Budget
+from involutive.learning.find.search import find_modes
+from involutive.learning.fit.fit import fit_proposal
+from involutive.learning.judge.compose import measure
+from involutive.learning.problem import initial_distribution, pose
+from involutive.learning.refine.replicas import _with, try_replicas
+
+
+@pytest.fixture(scope="module")
+def measured():
+    target = inv.targets.mog2_1d()
+    settings = inv.LearnSettings(pilot_draws=400, pilot_least=400)
+    law = initial_distribution(None, target, 3.0)
+    problem = pose(target, law, settings, Budget(), as_key(0), False, None)
+    fitted = fit_proposal(problem, find_modes(problem, None))
+    return problem, fitted, measure(problem, fitted, problem.keys.judge)
+
+
+@pytest.mark.deep
+def test_a_kernel_that_mixes_is_kept(measured):
+    problem, fitted, learned = measured
+    assert try_replicas(problem, fitted, learned) is learned
+
+
+@pytest.mark.deep
+def test_replicas_take_the_place_of_a_kernel_that_does_not_converge(measured, tmp_path):
+    problem, fitted, learned = measured
+    stuck = _with(learned, replace(learned.outcome, converged=False))
+    best = try_replicas(problem, fitted, stuck)
+    assert isinstance(best.kernel, Tempered)
+    assert best.outcome.converged
+    assert [row["stage"].split(" of ")[0] for row in best.outcome.history[-2:]] == ["pilot"] * 2
+    draws = inv.sample(best, key=1, num_chains=32, num_samples=200, progress=False)
+    labels = jnp.asarray(
+        [problem.target.modes.label(x) for x in draws.positions[:, ::20].reshape(-1, 1)]
+    )
+    exact = float(np.asarray(problem.target.modes.weights)[0])
+    assert abs(float(jnp.mean(labels == 0)) - exact) < 0.12
+    inv.save(tmp_path / "ladder.inv", best)
+    assert isinstance(inv.load(tmp_path / "ladder.inv", problem.target).kernel, Tempered)
+    assert best.proposal.auxiliary.shape == (1,)
