@@ -23,7 +23,9 @@ TARGETS = {
     18: "keys used twice, chains alike: 0",
     19: "proposal hash before and after: equal; moves > 0",
     20: "50 fresh seeds: 0 flakes",
-    21: "Ctrl-C in learn, empty cache: exit 130 within 2 s",
+    21: "SIGINT 50 times in learn, cold and warm cache: exit 130 within 2 s, the rest resumes",
+    22: "20 budgets, 10 to 10^6 evaluations, 2 to 120 s: one batch; 20% or 2 s past a compilation",
+    23: "something is easily missed, 8 kinds: wrong and trusted 0, the right share beside it",
 }
 
 

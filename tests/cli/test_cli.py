@@ -14,7 +14,7 @@ from flowjax.bijections import Identity
 from flowjax.distributions import Normal
 
 import involutive as inv
-from interrupted import interrupted
+from involutive.bench.interrupts import interrupted
 from involutive.cli import interrupts, machine
 from involutive.cli import main as cli
 from involutive.cli.demo import Size, run_demo

@@ -53,6 +53,8 @@ def _find(
     law = BatchedDistribution(problem.law, density.block)
     count = int(min(max(settings.search_draws, settings.particles), 0.25 * density.limit))
     draws, log_weights = finite_draws(density, law, key_start, max(count, 1))
+    if not len(draws) and density.spent:
+        raise OutOfBudget
     check(
         len(draws) > 0,
         f"the log density is not finite at any of {density.evaluations:,} draws of the initial "

@@ -242,7 +242,8 @@ def best_so_far(problem: Problem, last: Found | Fitted | None, ended: str) -> Le
     From a fit, its proposal with a random walk beside it; from a search, a mixture fitted to its
     points; from nothing, a random walk with the scales of X.
     """
-    key_fit, key_cover, key_scale = split(problem.keys.early, 3)
+    # folded in: a pilot that the budget did not allow may be tried twice, with the same result
+    key_fit, key_cover, key_scale = split(jr.fold_in(problem.keys.early, 0), 3)
     cost = Cost() if last is None else last.cost
     if last is None or (isinstance(last, Found) and len(last.points) < 20):
         return _local_alone(problem, cost, ended, key_scale)

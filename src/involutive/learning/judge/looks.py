@@ -123,11 +123,12 @@ def _visited(
     learned: Learned, spending: Spending, law: AbstractDistribution, look: Look, key: Key[Array, ""]
 ) -> bool:
     """Whether chains of the kernel that start from q go where q misses mass, and by how much."""
+    key_starts, key_chains = split(key, 2)
     p, q = spending.density, BatchedDistribution(law, spending.density.block)
-    places = finite_points(p, q.draws(key, 4 * CHAINS))[:CHAINS]
+    places = finite_points(p, q.draws(key_starts, 4 * CHAINS))[:CHAINS]
     if len(places) < CHAINS:
         return False
-    trace = run_chains(learned.kernel, places, STEPS, jr.fold_in(key, 1), spending)
+    trace = run_chains(learned.kernel, places, STEPS, key_chains, spending)
     rows = trace.position[:, trace.position.shape[1] // 2 :].reshape(-1, p.dim)
     seen = np.mean(_log_ratio(p, q, rows) > look.level)
     return bool(seen > VISITED * look.missed)

@@ -1,0 +1,66 @@
+"""Rows 21 and 22: Ctrl-C at random times in `learn`, and budgets that bind."""
+
+import numpy as np
+import pytest
+
+import involutive as inv
+from involutive.bench.budgets import EVALUATIONS, SECONDS, of_evaluations, of_seconds
+from involutive.bench.interrupts import Ending, interrupted, interrupts
+
+deep = pytest.mark.deep
+
+
+@deep
+@pytest.mark.row(21)
+def test_fifty_interrupts_at_random_times(tmp_path, record):
+    """Exit 130 within two seconds, one line, no core; what was kept resumes to the same bits."""
+    seen = list(interrupts(50, 0, tmp_path, 40.0))
+    record(21, interrupts=len(seen), most_seconds=max(ending.seconds for ending in seen))
+    assert [ending for ending in seen if ending.faults] == []
+    assert not list(tmp_path.glob("core*"))
+
+
+def test_an_interrupt_during_the_first_imports_is_one_line(tmp_path):
+    """Before JAX is imported, and before the command has read its arguments."""
+    for after in (0.1, 0.3):
+        ending = interrupted(["learn", "nowhere.py:x"], after, tmp_path, tmp_path)
+        # on a fast machine the mistake in the arguments may be named first
+        assert ending.code == 2 or ending.faults == [], ending
+
+
+def test_a_bad_ending_is_seen():
+    good = Ending(1.0, 130, 0.5, "involutive: interrupted; kept it", "involutive: interrupted")
+    assert good.faults == []
+    for bad in (
+        good._replace(code=-11), good._replace(seconds=2.5), good._replace(last="Aborted"),
+        good._replace(said="Traceback (most recent call last)"),
+    ):  # fmt: skip
+        assert len(bad.faults) == 1
+
+
+def test_time_that_is_up_before_the_first_draw_is_no_fault_of_the_density():
+    kernel = inv.learn(inv.targets.funnel(3), key=0, budget=1e-4, progress=False)
+    assert kernel.outcome.ended == "budget" and not kernel.outcome.converged
+    assert "allow at least" in kernel.outcome.advice
+    draws = inv.sample(kernel, key=1, num_chains=4, num_samples=8, progress=False)
+    assert np.isfinite(draws.positions).all()
+
+
+@pytest.mark.parametrize(
+    "count", [10, 3_000, 10_000, *(pytest.param(n, marks=deep) for n in EVALUATIONS)]
+)
+@pytest.mark.row(22)
+def test_evaluations_are_kept(count, record):
+    for found in of_evaluations(count):
+        record(22, budgets=1, most_evaluations_over=max(found.spent - found.budget, 0))
+        assert found.kept, found
+        assert found.ended == "finished" or "allow at least" in found.advice
+
+
+@deep
+@pytest.mark.row(22)
+@pytest.mark.parametrize("seconds", SECONDS)
+def test_seconds_are_kept(seconds, record):
+    found = of_seconds(seconds)
+    record(22, budgets=1, most_seconds_over=max(found.spent - found.budget, 0.0))
+    assert found.kept, found
