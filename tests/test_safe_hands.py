@@ -1,11 +1,15 @@
 """Rows 21 and 22: Ctrl-C at random times in `learn`, and budgets that bind."""
 
+import signal
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 import involutive as inv
 from involutive.bench.budgets import EVALUATIONS, SECONDS, of_evaluations, of_seconds
-from involutive.bench.interrupts import Ending, interrupted, interrupts
+from involutive.bench.interrupts import Ending, interrupts
 
 deep = pytest.mark.deep
 
@@ -20,15 +24,28 @@ def test_fifty_interrupts_at_random_times(tmp_path, record):
     assert not list(tmp_path.glob("core*"))
 
 
-def test_an_interrupt_during_the_first_imports_is_one_line(tmp_path):
-    """Before JAX is imported, and before the command has read its arguments."""
-    for after in (0.1, 0.3):
-        ending = interrupted(["learn", "nowhere.py:x"], after, tmp_path, tmp_path)
-        # on a fast machine the mistake in the arguments may be named first
-        assert ending.code == 2 or ending.faults == [], ending
+@pytest.mark.parametrize("module", ["involutive.cli", "involutive.cli.main"])
+def test_an_interrupt_during_the_first_imports_is_one_line(module):
+    """Before `main` has installed its handler; only in a process that is the command."""
+    code = (
+        "import os, signal, sys, time; sys.argv = [{name!r}]; import {module}; "
+        "os.kill(os.getpid(), signal.SIGINT); time.sleep(5)"
+    )
+
+    def run(name: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code.format(name=name, module=module)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    done = run("/usr/bin/involutive")
+    assert done.returncode == 130 and done.stdout == ""
+    assert done.stderr.strip() == "involutive: interrupted before it began; nothing was kept"
+    other = run("somebody.py")  # a program that imports it keeps Python's own handler
+    assert other.returncode == -signal.SIGINT and "KeyboardInterrupt" in other.stderr
 
 
 def test_a_bad_ending_is_seen():
+    early = Ending(0.05, -signal.SIGINT, 0.01, "", "")
+    assert early.too_early and not early._replace(said="Traceback").too_early
     good = Ending(1.0, 130, 0.5, "involutive: interrupted; kept it", "involutive: interrupted")
     assert good.faults == []
     for bad in (

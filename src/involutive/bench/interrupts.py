@@ -39,7 +39,7 @@ class Ending(NamedTuple):
 
     Attributes:
         after: seconds at which Ctrl-C came; infinite if the command ended first.
-        code: its exit code; 130 also where the signal itself ended it, as a shell shows it.
+        code: its exit code; negative where a signal ended it.
         seconds: from Ctrl-C to the end.
         last: the last line it printed.
         said: all of it.
@@ -50,6 +50,14 @@ class Ending(NamedTuple):
     seconds: float
     last: str
     said: str
+
+    @property
+    def too_early(self) -> bool:
+        """Whether the signal came before the interpreter had begun: it ends the process, unheard.
+
+        A shell shows that as 130 too.
+        """
+        return self.code == -signal.SIGINT and not self.said.strip()
 
     @property
     def faults(self) -> list[str]:
@@ -127,8 +135,9 @@ def interrupts(count: int, seed: int, folder: Path, latest: float) -> Iterator[E
         if ending.code == 0:  # it had ended, or was about to
             _compare(folder, ending)
             continue
-        done += 1
-        yield ending
+        if not ending.too_early:
+            done += 1
+            yield ending
     ending = interrupted(resumed, 1e9, folder, warm)
     _compare(folder, ending)
 
