@@ -14,6 +14,7 @@ Every stage is a function from one frozen result to the next (`stages.py`); a ch
 last one. Everything learned is fixed before the first draw is kept.
 """
 
+import time
 from dataclasses import replace
 
 from flowjax.distributions import AbstractDistribution
@@ -105,12 +106,15 @@ def learn(
         (8, 50, 1)
     """
     _check_arguments(target, strategy, samples, checkpoint)
+    began = time.perf_counter()
     make_room()
     root, settings = as_key(key), settings or LearnSettings()
     given_initial = as_initial(initial)
     law = initial_distribution(given_initial, target, settings.initial_sd)
     check_density(target)
-    problem = pose(target, law, settings, as_budget(budget), root, progress, devices_here(mesh))
+    problem = pose(
+        target, law, settings, as_budget(budget), root, progress, devices_here(mesh), began
+    )
     given = None
     if samples is not None:
         given = from_samples(problem, samples)

@@ -120,6 +120,7 @@ def pose(
     key: Key[Array, ""],
     progress: bool | None,
     devices: list[Any] | None,
+    began: Number | None = None,
 ) -> Problem:
     """Size the work to the budget and to the cost of one evaluation, counted in operations.
 
@@ -131,7 +132,7 @@ def pose(
     rounds = budget.scale * affordable(work, TRAINING_OPERATIONS)
     settings = settings.scaled(search, rounds)
     block = min(BLOCK, 1 << (settings.climbers.bit_length() - 1))
-    plan = Plan(budget, time.perf_counter())
+    plan = Plan(budget, time.perf_counter() if began is None else began)
     keys = Keys(*split(key, len(Keys._fields)))
     return Problem(target, law, settings, plan, keys, progress, devices, block)
 
