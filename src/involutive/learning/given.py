@@ -1,18 +1,24 @@
 """Where learning starts when it need not search: from draws, or from a kernel learned before."""
 
+from dataclasses import replace
+
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
 from involutive._xla.batched import BatchedDistribution
+from involutive.auxiliary import GaussianMixture
+from involutive.bijections.whitening import Whitening
 from involutive.core.errors import check
 from involutive.core.keys import split
 from involutive.core.types import ArrayLike
-from involutive.kernel.kernel import AbstractKernel
+from involutive.involutions.blocks import FunctionBlock
+from involutive.kernel.kernel import AbstractKernel, Kernel
 from involutive.learning.budget import SEARCH
 from involutive.learning.find.annealing import finite_points
 from involutive.learning.find.climbs import Climbed
 from involutive.learning.find.search import DISPERSED, gradients_useful
+from involutive.learning.fit.mixture import components_of
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem
 from involutive.learning.refine.rounds import train_on_draws
@@ -21,6 +27,7 @@ from involutive.sampling.draws import Draws
 from involutive.training.fit import check_samples
 from involutive.training.likelihood import proposal_law
 
+LIGHTEST = 0.01  # weight of a component that is weighed for the new density; a guess
 MOST_POINTS = 2000  # of the draws that X is made of; a guess
 
 
@@ -58,7 +65,27 @@ def from_kernel(problem: Problem, kernel: AbstractKernel) -> Found:
     assert isinstance(kernel, Learned)
     law = BatchedDistribution(proposal_law(kernel.proposal))
     key_points, key_far = split(problem.keys.find, 2)
-    return _found(problem, law.draws(key_points, problem.settings.particles), key_far)
+    found = _found(problem, law.draws(key_points, problem.settings.particles), key_far)
+    tops, factors, log_masses = _components(kernel.proposal)
+    return replace(found, tops=tops, factors=factors, log_masses=log_masses)
+
+
+def _components(proposal: Kernel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means, square roots of covariances and log weights of a mixture proposal; none of others.
+
+    They stand for the modes that a search would have found, and are the first to be weighed.
+    """
+    f, dim = proposal.involution, proposal.target.dim
+    plain = isinstance(f, FunctionBlock) and isinstance(f.g, Whitening)
+    if not plain or not isinstance(proposal.auxiliary, GaussianMixture):
+        return np.zeros((0, dim)), np.zeros((0, dim, dim)), np.zeros(0)
+    assert isinstance(f, FunctionBlock) and isinstance(f.g, Whitening)
+    mixture = components_of(proposal.auxiliary)
+    heavy = mixture.log_weights > np.log(LIGHTEST)  # without what only covers X
+    mean, factor = (np.asarray(part.unwrap(), np.float64) for part in (f.g.mean, f.g.factor))
+    tops = mean + mixture.means[heavy] @ factor.T
+    roots = factor @ np.linalg.cholesky(mixture.covariances[heavy])
+    return tops, roots, mixture.log_weights[heavy]
 
 
 def _found(problem: Problem, points: np.ndarray, key: Key[Array, ""]) -> Found:
