@@ -160,6 +160,7 @@ def _pipeline(
         if last.rounds == 0 and not last.settled:
             last = saved.write(train_on_points(problem, try_structures(problem, last)))
         bar.update(ess_per_draw=last.proposal.ess)
+        learned: Learned | None = None
         if last.rounds == 0 and (last.settled or last.symmetries is not None):
             stage(4)
             learned = measure(problem, last, problem.keys.judge)
@@ -167,7 +168,7 @@ def _pipeline(
                 return learned
             last = replace(last, settled=False)
         stage(3)
-        seconds = 0.0
+        judged, seconds = last, 0.0
         while more_rounds(problem, last, seconds):
             before = last.cost.seconds
             last = saved.write(next_round(problem, last))
@@ -175,7 +176,8 @@ def _pipeline(
             bar.update(ess_per_draw=last.proposal.ess)
         last = saved.write(polish(problem, last))
         stage(4)
-        learned = measure(problem, last, problem.keys.finish)
+        if learned is None or last is not judged:
+            learned = measure(problem, last, problem.keys.finish)
         return try_replicas(problem, last, learned)
     except OutOfBudget:  # before the search had one draw of X
         return best_so_far(problem, last, "budget")

@@ -24,6 +24,7 @@ from involutive.sampling.sample import CHUNK
 
 LARGEST_RHAT = 1.01  # standard: Vehtari et al. 2021; the verdict on draws asks for the same
 LARGEST_GROUPS = 1.05  # nested R-hat between groups of starts, for the few draws of a pilot
+PAST_STEPS = 100  # of a pilot that a deadline cuts short: fewer say nothing of mixing; a guess
 FIRST_STEPS = 10  # after which the time of a step is known; a guess
 LEAST_ESS = 400.0  # effective draws below which ESS and R-hat are themselves uncertain (ibid.)
 
@@ -68,6 +69,8 @@ def run_chains(
 ) -> Any:
     """Make `steps` steps from positions, or after `least` as few as the allowance asks for.
 
+    Past the deadline, `PAST_STEPS` are enough.
+
     Returns the trace, arrays of `(chains, steps, …)`.
     """
     # as `sample` has it, which then compiles nothing anew
@@ -80,7 +83,7 @@ def run_chains(
     parts, done = [], 0
     while done < steps:
         count = min(most, steps - done)
-        enough = least is None or done >= least
+        enough = least is None or done >= min(least, PAST_STEPS)
         over = spending.evaluations + cost * count > spending.allowance.evaluations
         if parts and (over or (enough and not spending.allows())):
             break
@@ -96,7 +99,7 @@ def _affordable(spending: Spending, cost: int, seconds: Number) -> int:
     """Steps of that many evaluations and seconds that the allowance has room for."""
     left = spending.allowance.evaluations - spending.evaluations
     by_time = spending.allowance.seconds / max(seconds, 1e-9)
-    return int(np.clip(min(left / cost, by_time), 1, CHUNK))
+    return int(np.clip(min(left / cost, max(by_time, FIRST_STEPS)), 1, CHUNK))
 
 
 def evaluations_per_step(kernel: AbstractKernel) -> int:
