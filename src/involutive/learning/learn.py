@@ -24,7 +24,6 @@ from involutive._xla.batched import OutOfBudget
 from involutive._xla.compilation import make_room
 from involutive.core.errors import check
 from involutive.core.keys import KeyLike, as_key
-from involutive.core.statistics import arviz
 from involutive.core.types import ArrayLike, Number
 from involutive.kernel.kernel import AbstractKernel
 from involutive.learning.budget import Budget, as_budget
@@ -48,7 +47,6 @@ from involutive.storage.format import PathLike
 from involutive.targets.fingerprint import check_density
 from involutive.targets.target import Target
 
-arviz()  # two seconds of import, which would else fall into the first learning
 STRATEGIES = ("pipeline", "bootstrap")
 STAGES = ("finding modes", "fitting a proposal", "refining by rounds", "measuring the kernel")
 
