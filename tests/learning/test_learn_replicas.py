@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -42,11 +43,9 @@ def test_replicas_take_the_place_of_a_kernel_that_does_not_converge(measured, tm
     assert best.outcome.converged
     assert [row["stage"].split(" of ")[0] for row in best.outcome.history[-2:]] == ["pilot"] * 2
     draws = inv.sample(best, key=1, num_chains=32, num_samples=200, progress=False)
-    labels = jnp.asarray(
-        [problem.target.modes.label(x) for x in draws.positions[:, ::20].reshape(-1, 1)]
-    )
+    labels = jax.vmap(problem.target.modes.label)(jnp.asarray(draws.positions.reshape(-1, 1)))
     exact = float(np.asarray(problem.target.modes.weights)[0])
-    assert abs(float(jnp.mean(labels == 0)) - exact) < 0.12
+    assert abs(float(jnp.mean(labels == 0)) - exact) < 0.05
     inv.save(tmp_path / "ladder.inv", best)
     assert isinstance(inv.load(tmp_path / "ladder.inv", problem.target).kernel, Tempered)
     assert best.proposal.auxiliary.shape == (1,)

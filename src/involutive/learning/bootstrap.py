@@ -8,7 +8,6 @@ what its chains have found: use it to compare, not to search for modes.
 import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import StandardNormal
-from jaxtyping import Array, Key
 
 from involutive._xla.batched import BatchedDistribution
 from involutive._xla.compilation import on_device
@@ -34,9 +33,9 @@ AUXILIARY = 30  # the paper's auxiliary dimension in two dimensions
 CHANCE = 0.3  # of a local move in the kernel that is returned; a guess
 
 
-def learn_by_bootstrap(problem: Problem, key: Key[Array, ""]) -> Learned:
+def learn_by_bootstrap(problem: Problem) -> Learned:
     """Train the paper's network on its own draws, and compose it with a local move."""
-    key_net, key_start, key_train, key_local, key_pilot = split(key, 5)
+    key_net, key_start, key_train, key_local, key_pilot = split(problem.keys.rounds, 5)
     target, law, spending = problem.target, problem.law, problem.spend(ROUNDS, Cost())
     auxiliary = max(AUXILIARY, 2 * target.dim) + target.dim % 2
     network = paper_network(key_net, target.dim, auxiliary)

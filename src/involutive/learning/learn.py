@@ -121,7 +121,7 @@ def learn(
     if strategy == "bootstrap":
         from involutive.learning.bootstrap import learn_by_bootstrap
 
-        return learn_by_bootstrap(problem, root)
+        return learn_by_bootstrap(problem)
     saved = SavedStages(checkpoint, problem)
     with Progress("learning", None, progress, most=problem.plan.seconds) as bar:
         learned = _pipeline(

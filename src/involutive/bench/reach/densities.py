@@ -30,7 +30,7 @@ def normals(means: np.ndarray, sds: np.ndarray, weights: np.ndarray) -> LogDensi
     level = np.log(weights) - 0.5 * dim * np.log(2 * np.pi * sds**2)
 
     def log_density(x: Vector) -> Float[Array, ""]:
-        squares = jnp.sum((x - jnp.asarray(means, x.dtype)) ** 2, axis=1)
+        squares = jnp.sum((x[None] - jnp.asarray(means, x.dtype)) ** 2, axis=1)
         variances = jnp.asarray(sds**2, x.dtype)
         return logsumexp(jnp.asarray(level, x.dtype) - 0.5 * squares / variances)
 
@@ -41,7 +41,7 @@ def student_products(means: np.ndarray) -> LogDensity:
     """An equal mixture of products of t₂, `Π (1 + (x_i - μ_ki)²/2)^(-3/2)`."""
 
     def log_density(x: Vector) -> Float[Array, ""]:
-        gaps = x - jnp.asarray(means, x.dtype)
+        gaps = x[None] - jnp.asarray(means, x.dtype)
         return logsumexp(jnp.sum(-1.5 * jnp.log1p(0.5 * gaps**2), axis=1))
 
     return log_density
@@ -56,9 +56,9 @@ def free_labels(data: np.ndarray, count: int) -> LogDensity:
     def log_density(x: Vector) -> Float[Array, ""]:
         means, log_sds, logits = x[:count], x[count : 2 * count], x[2 * count :]
         values = jnp.asarray(data, x.dtype)[:, None]
-        normal = -0.5 * ((values - means) / jnp.exp(log_sds)) ** 2 - log_sds
+        normal = -0.5 * ((values - means[None]) / jnp.exp(log_sds)[None]) ** 2 - log_sds[None]
         prior = -0.5 * (jnp.sum((means / 5) ** 2) + jnp.sum(log_sds**2) + jnp.sum(logits**2))
-        return prior + jnp.sum(logsumexp(jax.nn.log_softmax(logits) + normal, axis=1))
+        return prior + jnp.sum(logsumexp(jax.nn.log_softmax(logits)[None] + normal, axis=1))
 
     return log_density
 

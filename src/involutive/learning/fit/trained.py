@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from flowjax import bijections as fb
 from flowjax.distributions import AbstractDistribution
@@ -192,7 +193,7 @@ def _grow_mixture(
         auxiliary = fit_mixture(white, count, key_count).distribution()
         kernel = Kernel(target, FunctionBlock(g), auxiliary, initial)
         # the same draws of every proposal's noise, so that sizes can be compared
-        metrics = independence_metrics(kernel, training.held, key_judge)
+        metrics = independence_metrics(kernel, training.held, jr.clone(key_judge))
         history = [*history, {"stage": f"mixture of {count}", **metrics}]
         if best is not None and metrics["ess"] <= HELPS * best.ess:
             break
