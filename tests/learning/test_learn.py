@@ -243,7 +243,7 @@ def test_a_budget_of_evaluations_is_kept():
 @pytest.mark.deep
 def test_the_papers_bootstrap_is_a_strategy():
     target = inv.targets.gaussian(2)
-    kernel = learn(target, key=0, strategy="bootstrap", budget=2.0, progress=False)
+    kernel = learn(target, key=0, strategy="bootstrap", budget=10.0, progress=False)
     assert {row["stage"] for row in kernel.outcome.history} == {"bootstrap"}
     draws = inv.sample(kernel, key=1, num_chains=64, num_samples=500, progress=False)
     np.testing.assert_allclose(draws.positions.std((0, 1)), 1.0, atol=0.1)

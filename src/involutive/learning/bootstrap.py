@@ -19,7 +19,7 @@ from involutive.learning.budget import ROUNDS
 from involutive.learning.find.annealing import finite_draws
 from involutive.learning.find.climbs import Climbed
 from involutive.learning.find.search import gradients_useful
-from involutive.learning.judge.compose import best_composition
+from involutive.learning.judge.compose import best_composition, best_so_far
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import local_move
@@ -41,6 +41,8 @@ def learn_by_bootstrap(problem: Problem) -> Learned:
     network = paper_network(key_net, target.dim, auxiliary)
     kernel = Kernel(target, network, StandardNormal((auxiliary,)), law)
     starts = finite_draws(spending.density, BatchedDistribution(law), key_start, 64)[0]
+    if not len(starts):
+        return best_so_far(problem, None, "budget")
     gradients = gradients_useful(spending.density, starts)
     step = on_device(0.5 * np.std(starts, axis=0))
     first = None if gradients else random_walk(target, jnp.diag(step), law)
