@@ -8,14 +8,10 @@ import pytest
 import involutive as inv
 from involutive._xla.batched import BatchedDensity
 from involutive.learning.fit.em import fit_mixture, improved
-from involutive.learning.fit.importance import (
-    FittedMixture,
-    Space,
-    component_counts,
-    fit_by_weights,
-)
+from involutive.learning.fit.importance import component_counts, fit_by_weights
 from involutive.learning.fit.mixture import Components, components_of, joined, merged
 from involutive.learning.fit.responsibilities import Products, Whitened, responsibilities
+from involutive.learning.fit.weighted import FittedMixture, Space
 from involutive.learning.judge.independence import chain_metrics
 from involutive.learning.settings import LearnSettings
 

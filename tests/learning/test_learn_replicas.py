@@ -15,7 +15,7 @@ from involutive.learning.find.search import find_modes
 from involutive.learning.fit.fit import fit_proposal
 from involutive.learning.judge.compose import measure
 from involutive.learning.problem import initial_distribution, pose
-from involutive.learning.refine.replicas import _with, try_replicas
+from involutive.learning.refine.replicas import try_replicas
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_a_kernel_that_mixes_is_kept(measured):
 @pytest.mark.deep
 def test_replicas_take_the_place_of_a_kernel_that_does_not_converge(measured, tmp_path):
     problem, fitted, learned = measured
-    stuck = _with(learned, replace(learned.outcome, converged=False))
+    stuck = learned.recorded(replace(learned.outcome, converged=False))
     best = try_replicas(problem, fitted, stuck)
     assert isinstance(best.kernel, Tempered)
     assert best.outcome.converged

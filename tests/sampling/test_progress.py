@@ -197,19 +197,17 @@ def test_a_pipe_gets_a_line_now_and_then(every, lines, capfd, monkeypatch):
         assert said[-1].startswith("learning: done after")
 
 
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
-def test_a_terminal_keeps_one_line(tmp_path):
-    """In a terminal of 100 columns: redrawn in place, and the last state stays."""
-    script, session = tmp_path / "work.py", f"progress-{os.getpid()}"
-    script.write_text(WORK.format(pause=1.5))
+def screens_of(folder, code, columns, seconds):
+    """The lines on a terminal of so many columns while a script runs, ten times per second."""
+    script, session = folder / "work.py", f"{folder.name}-{os.getpid()}"
+    script.write_text(code)
     tmux = ["tmux", "-L", session]
+    size = ["-x", str(columns), "-y", "24"]
     command = f"{sys.executable} {script}; echo status $?; sleep 60"
-    subprocess.run(
-        [*tmux, "new-session", "-d", "-x", "100", "-y", "24", command], check=True, env=ENVIRONMENT
-    )
+    subprocess.run([*tmux, "new-session", "-d", *size, command], check=True, env=ENVIRONMENT)
     seen = []
     try:
-        for _ in range(400):
+        for _ in range(10 * seconds):
             screen = subprocess.run([*tmux, "capture-pane", "-p"], capture_output=True, text=True)
             seen.append([line for line in screen.stdout.splitlines() if line.strip()])
             if seen[-1] and seen[-1][-1].startswith("status"):
@@ -217,6 +215,13 @@ def test_a_terminal_keeps_one_line(tmp_path):
             time.sleep(0.1)
     finally:
         subprocess.run([*tmux, "kill-server"], check=False)
+    return seen
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_a_terminal_keeps_one_line(tmp_path):
+    """In a terminal of 100 columns: redrawn in place, and the last state stays."""
+    seen = screens_of(tmp_path, WORK.format(pause=1.5), columns=100, seconds=40)
     assert seen[-1] == ["learning: done after 0:03 · 3 modes", "status 0"], seen[-1]
     flat = ["\n".join(lines) for lines in seen]
     assert any("stage 1 of 2, finding modes" in text for text in flat)
@@ -237,23 +242,7 @@ kernel = inv.learn(inv.targets.mog2_1d(), key=5, settings=settings)
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 def test_learning_in_a_terminal(tmp_path):
     """One line of 160 columns that moves through the stages, and stays with what was reached."""
-    script, session = tmp_path / "work.py", f"learn-{os.getpid()}"
-    script.write_text(LEARN)
-    tmux = ["tmux", "-L", session]
-    command = f"{sys.executable} {script}; echo status $?; sleep 60"
-    subprocess.run(
-        [*tmux, "new-session", "-d", "-x", "160", "-y", "24", command], check=True, env=ENVIRONMENT
-    )
-    seen = []
-    try:
-        for _ in range(1200):
-            screen = subprocess.run([*tmux, "capture-pane", "-p"], capture_output=True, text=True)
-            seen.append([line for line in screen.stdout.splitlines() if line.strip()])
-            if seen[-1] and seen[-1][-1].startswith("status"):
-                break
-            time.sleep(0.1)
-    finally:
-        subprocess.run([*tmux, "kill-server"], check=False)
+    seen = screens_of(tmp_path, LEARN, columns=160, seconds=120)
     flat = ["\n".join(lines) for lines in seen]
     assert any("stage 1 of 4, finding modes" in text and "5:00 at most" in text for text in flat)
     assert any("stage 4 of 4, measuring the kernel" in text for text in flat)

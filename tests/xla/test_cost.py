@@ -10,7 +10,7 @@ from involutive._xla.batched import BatchedDensity
 from involutive._xla.cost import affordable, much_work, operations
 from involutive._xla.program import program_of
 from involutive.bijections.whitening import whitening
-from involutive.learning.fit.importance import normal_around
+from involutive.learning.fit.weighted import normal_around
 from involutive.learning.settings import LearnSettings
 from involutive.sampling.steps import advance_learned, advance_network, compiled_for
 

@@ -118,6 +118,10 @@ class Learned(AbstractKernel):
     def move(self, noise: Any, state: State) -> tuple[State, Info]:
         return self.kernel.move(noise, state)
 
+    def recorded(self, outcome: Outcome) -> "Learned":
+        """The same kernel with another record."""
+        return Learned(self.target, self.initial, self.kernel, self.warmup, outcome, self.starts)
+
     @property
     def proposal(self) -> Kernel:
         """The learned global proposal alone; of a ladder of replicas, draws of its reference."""

@@ -17,7 +17,7 @@ from involutive.core.types import Number
 from involutive.learning.find.annealing import anneal, finite_draws, finite_points
 from involutive.learning.find.climbs import Climbed, climb
 from involutive.learning.find.search import LIGHTER, WALK_DIMS
-from involutive.learning.fit.importance import FittedMixture, Space
+from involutive.learning.fit.weighted import FittedMixture, Space
 from involutive.learning.problem import Problem, Spending
 
 STRETCHES = (2.0, 4.0)  # factors on the components' scales that starting places are drawn at

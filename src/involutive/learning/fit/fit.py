@@ -16,14 +16,13 @@ from involutive.learning.budget import FIT, STRUCTURE
 from involutive.learning.find.again import around_mixture, look_again
 from involutive.learning.find.search import WALK_DIMS
 from involutive.learning.fit.importance import (
-    FittedMixture,
-    Space,
     component_counts,
     fit_by_weights,
     laplace_mixture,
     with_modes,
 )
 from involutive.learning.fit.trained import train_proposal, training_evaluations
+from involutive.learning.fit.weighted import FittedMixture, Space
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.stages import Fitted, Found, Looked, Proposal, Row
 

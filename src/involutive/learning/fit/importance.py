@@ -1,14 +1,9 @@
 """Adaptive importance sampling: a mixture q fitted to the target by its own weighted draws.
 
-Draw x ~ s, where s is mostly q, partly q with wider components and partly one wide normal over X;
-weigh by w = p/s; let EM maximise `Σ w log q`, which brings q to p in KL(p‖q); repeat with more
-draws. The points that the search found need the right support only: weights repair the rest. The
-wide parts of s see what q leaves out, so that the same weighted draws also judge q: how often a
-chain that proposes from q moves, and how long its rarest states hold it.
+Weigh draws (`weighted.py`), let EM maximise `Σ w log q`, which brings q to p in KL(p‖q); repeat
+with more draws. The points that the search found need the right support only: weights repair the
+rest.
 """
-
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Array, Key
@@ -19,9 +14,9 @@ from involutive.core.types import Number
 from involutive.learning.find.climbs import Climbed
 from involutive.learning.fit.em import fit_mixture, improved
 from involutive.learning.fit.mixture import Components, joined, merged
-from involutive.learning.judge.independence import chain_metrics
+from involutive.learning.fit.weighted import FittedMixture, Space, WeightedSample
 from involutive.learning.settings import LearnSettings
-from involutive.learning.weights import log_mean, relative
+from involutive.learning.weights import relative
 
 HELPS = 1.02  # factor of effective draws that more components or draws must gain; a guess
 NEARLY = 0.93  # of `good_enough`, from which draws are lacking and not components; a guess
@@ -29,138 +24,7 @@ SETTLED = 0.8  # effective draws per draw from which only more draws help; a gue
 WORTH = 1.06  # factor of effective draws that another batch must promise; a guess
 LIGHT = 0.02  # weight of the components, in all, that lie between modes and link none; a guess
 LEAST_SHARE = 1e-3  # of the mass of the heaviest mode, that a mode's component gets; a guess
-LACK = np.log(8.0)  # bound on how much a lack of q at a point counts in seeding; a guess
 TOGETHER = 2  # batches that a mixture is fitted to together; a guess
-BEYOND = np.log(20.0)  # nats above the largest weight at which a point is not covered; a guess
-
-
-class WeightedSample(NamedTuple):
-    """Points in whitened coordinates with log p, and the log density s they were drawn from."""
-
-    points: np.ndarray
-    log_p: np.ndarray
-    log_s: np.ndarray
-
-    @classmethod
-    def of(cls, samples: list["WeightedSample"]) -> "WeightedSample":
-        """Several as one: every weight p/s is on the same scale."""
-        return cls(*(np.concatenate(parts) for parts in zip(*samples, strict=True)))
-
-    @property
-    def weights(self) -> np.ndarray:
-        """`p/s` up to a constant, truncated at √n times their mean (Ionides 2008)."""
-        weights = relative(self.log_p - self.log_s)
-        return np.minimum(weights, np.sqrt(len(weights)) * weights.mean())
-
-    @property
-    def log_z(self) -> float:
-        """The log of the integral of p, `log mean p/s`."""
-        return log_mean(self.log_p - self.log_s) if len(self.log_p) else -np.inf
-
-    def picked(self, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Points picked by weight: approximate draws of the target."""
-        weights = self.weights
-        chances = weights / weights.sum() if weights.any() else None
-        return self.points[rng.choice(len(weights), count, p=chances)]
-
-
-@runtime_checkable
-class Weighable(Protocol):
-    """A density that a mixture can be fitted to: all of it, one block, or one domain of it."""
-
-    dim: int
-    dtype: Any
-
-    @property
-    def left(self) -> float: ...
-
-    def values(self, points: np.ndarray) -> np.ndarray: ...
-
-
-@dataclass(frozen=True)
-class FittedMixture:
-    """A mixture with its metrics on a weighted sample it was not fitted to, and that sample."""
-
-    mixture: Components
-    sample: WeightedSample
-    acceptance: Number
-    ess: Number
-
-
-@dataclass(frozen=True)
-class Space:
-    """The density in whitened coordinates `z = L⁻¹(x - m)`, with a normal that covers X there."""
-
-    density: Weighable
-    mean: np.ndarray
-    factor: np.ndarray
-    wide: Components
-    settings: LearnSettings
-
-    @classmethod
-    def around(
-        cls,
-        density: Weighable,
-        mean: np.ndarray,
-        factor: np.ndarray,
-        far: np.ndarray,
-        settings: LearnSettings,
-    ) -> "Space":
-        """The space with a normal that covers the points `far`, those very far out drawn in."""
-        mean, factor = mean.astype(np.float64), factor.astype(np.float64)
-        space = cls(density, mean, factor, normal_around(np.zeros((2, len(mean)))), settings)
-        return replace(space, wide=normal_around(space.whiten(far)))
-
-    def whiten(self, points: np.ndarray) -> np.ndarray:
-        """`z` of every row x."""
-        return np.linalg.solve(self.factor, (points - self.mean).T.astype(np.float64)).T
-
-    def colour(self, points: np.ndarray) -> np.ndarray:
-        """`x` of every row z."""
-        return points @ self.factor.T + self.mean
-
-    def log_p(self, points: np.ndarray) -> np.ndarray:
-        """The log density of z at every row; NaN and +inf count as outside the support."""
-        dtype = np.result_type(self.density.dtype)
-        with np.errstate(over="ignore"):
-            values = self.density.values(self.colour(points).astype(dtype)).astype(np.float64)
-        values += np.linalg.slogdet(self.factor)[1]
-        return np.where(np.isnan(values) | (values == np.inf), -np.inf, values)
-
-    def covered(self, mixture: Components) -> Components:
-        """q with the wide normal, which accepts chains from far out at once."""
-        wide = self.settings.wide_share
-        return joined([mixture, self.wide], (1 - wide, wide))
-
-    def sample(self, mixture: Components, count: int, rng: np.random.Generator) -> WeightedSample:
-        """Draw from q, q stretched and the wide normal, and weigh."""
-        stretch = 1 + 2 / np.sqrt(self.density.dim)
-        parts = [mixture, mixture.inflated(stretch), self.wide]
-        proposal = joined(parts, self.settings.defensive)
-        count = int(max(min(count, self.density.left), 1))
-        points = proposal.draws(count, rng)
-        return WeightedSample(points, self.log_p(points), proposal.log_density(points))
-
-    def judged(self, mixture: Components, sample: WeightedSample) -> FittedMixture:
-        """The metrics of chains that propose from q, by a weighted sample."""
-        log_q = self.covered(mixture).log_density(sample.points)
-        at = sample.log_p - log_q
-        metrics = chain_metrics(at, sample.log_p - sample.log_s, at, log_q - sample.log_s)
-        return FittedMixture(mixture, sample, metrics["acceptance"], metrics["ess"])
-
-    def lacking(self, mixture: Components, points: np.ndarray) -> np.ndarray:
-        """By what factor q is too small at points, relative to their median, within bounds."""
-        log_w = self.log_p(points) - self.covered(mixture).log_density(points)
-        finite = np.where(np.isfinite(log_w), log_w, -np.inf)
-        centre = np.median(finite[np.isfinite(finite)]) if np.isfinite(finite).any() else 0.0
-        return np.exp(np.clip(finite - centre, -LACK, LACK))
-
-    def uncovered(self, fitted: FittedMixture, points: np.ndarray) -> np.ndarray:
-        """Whether p/q at each point is far larger than anywhere in the weighted sample."""
-        mixture, sample = self.covered(fitted.mixture), fitted.sample
-        seen = sample.log_p - mixture.log_density(sample.points)
-        top = np.max(seen[sample.weights > 0], initial=-np.inf)
-        return self.log_p(points) - mixture.log_density(points) > top + BEYOND
 
 
 def component_counts(modes: int, points: int, dim: int, settings: LearnSettings) -> tuple[int, ...]:
@@ -376,14 +240,3 @@ def _polished(
         if best.ess > good_enough or settled or fell == 2:
             break
     return best
-
-
-def normal_around(points: np.ndarray) -> Components:
-    """One normal with twice the covariance of points, those very far out drawn in."""
-    points = np.where(np.isfinite(points), points, 0.0).astype(np.float64)
-    centre = np.median(points, axis=0)
-    spread = np.median(np.abs(points - centre), axis=0)
-    points = centre + np.clip(points - centre, -10 * spread, 10 * spread)
-    dim = points.shape[1]
-    covariance = 2 * np.cov(points.T).reshape(dim, dim) + 1e-6 * np.eye(dim)
-    return Components(np.zeros(1), points.mean(axis=0)[None], covariance[None])

@@ -42,11 +42,10 @@ from involutive.learning.budget import STRUCTURE
 from involutive.learning.find.again import around_draws, look_again
 from involutive.learning.fit.hierarchy import parents_of
 from involutive.learning.fit.importance import (
-    BEYOND,
-    Space,
     component_counts,
     fit_by_weights,
 )
+from involutive.learning.fit.weighted import BEYOND, Space
 from involutive.learning.judge.independence import chain_metrics
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import LearnSettings

@@ -14,8 +14,8 @@ from involutive.bijections.whitening import Whitening
 from involutive.core.keys import generator, split
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import Kernel, evaluate
-from involutive.learning.fit.importance import normal_around
 from involutive.learning.fit.mixture import Components, components_of, joined
+from involutive.learning.fit.weighted import normal_around
 from involutive.learning.judge.independence import ROWS, chain_metrics
 from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Proposal

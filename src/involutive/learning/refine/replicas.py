@@ -23,7 +23,7 @@ from involutive.kernel.replicas import Tempered
 from involutive.learning.budget import REPLICAS
 from involutive.learning.judge.compose import judged, places_apart
 from involutive.learning.judge.pilot import evaluations_per_step
-from involutive.learning.outcome import Learned, Outcome
+from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import within_mode_factor
 from involutive.learning.stages import Fitted, Row
@@ -55,7 +55,7 @@ def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
     try:
         rival, ladder = _rival(problem, spending, fitted)
     except KeyboardInterrupt:  # the composed kernel is there
-        return _with(learned, replace(outcome, ended="interrupted"))
+        return learned.recorded(replace(outcome, ended="interrupted"))
     mine, theirs = (_merit(one, problem, fitted) for one in (learned, rival))
     rows = [
         _row("proposal and local move", learned, mine),
@@ -63,7 +63,7 @@ def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
     ]
     best = rival if theirs > mine else learned
     spent = {"evaluations": rival.outcome.evaluations, "seconds": rival.outcome.seconds}
-    return _with(best, replace(best.outcome, history=[*outcome.history, *rows], **spent))
+    return best.recorded(replace(best.outcome, history=[*outcome.history, *rows], **spent))
 
 
 def _rival(problem: Problem, spending: Spending, fitted: Fitted) -> tuple[Learned, Ladder]:
@@ -80,13 +80,6 @@ def _rival(problem: Problem, spending: Spending, fitted: Fitted) -> tuple[Learne
         places, elsewhere, key_pilot,
     )  # fmt: skip
     return learned, kernel.ladder
-
-
-def _with(learned: Learned, outcome: Outcome) -> Learned:
-    """The same kernel with another record."""
-    return Learned(
-        learned.target, learned.initial, learned.kernel, learned.warmup, outcome, learned.starts
-    )
 
 
 def _affordable(spending: Spending) -> bool:
