@@ -10,6 +10,7 @@ import pytest
 import involutive as inv
 from involutive.bench.budgets import EVALUATIONS, SECONDS, of_evaluations, of_seconds
 from involutive.bench.interrupts import Ending, interrupts
+from involutive.cli.interrupts import as_options
 
 deep = pytest.mark.deep
 
@@ -81,3 +82,8 @@ def test_seconds_are_kept(seconds, record):
     found = of_seconds(seconds)
     record(22, budgets=1, most_seconds_over=max(found.spent - found.budget, 0.0))
     assert found.kept, found
+
+
+def test_the_command_to_go_on_repeats_what_was_given():
+    given = {"seconds": 30.0, "workers": None, "seed": 7, "x64": True, "dask": None, "quiet": False}
+    assert as_options(given) == " --seconds 30.0 --seed 7 --x64"

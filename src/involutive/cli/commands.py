@@ -21,7 +21,7 @@ from involutive.cli.arguments import (
     check_source,
 )
 from involutive.cli.evidence import evidence
-from involutive.cli.interrupts import INTERRUPTED, patience
+from involutive.cli.interrupts import INTERRUPTED, as_options, patience
 from involutive.cli.options import (
     Chains,
     Checkpoint,
@@ -141,7 +141,8 @@ def learn(
     check_folder(out.parent)
     if checkpoint is None and resume:
         checkpoint = out.with_name(out.name + ".checkpoint")
-    patience.keeps(checkpoint, f"involutive learn {source} -o {out}")
+    given = {"seconds": seconds, "workers": workers, "dask": dask, "seed": seed or None, "x64": x64}
+    patience.keeps(checkpoint, f"involutive learn {source} -o {out}" + as_options(given))
     machine.set_up(distributed, coordinator, num_processes, process_id, x64)
     from involutive.cli.learning import learn_and_save
 

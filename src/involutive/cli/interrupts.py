@@ -120,3 +120,13 @@ class Patience:
 
 
 patience = Patience()
+
+
+def as_options(given: dict[str, str | float | Path | None]) -> str:
+    """Options as they are typed, those that were not given left out: ` --seed 3 --x64`."""
+    typed = {
+        name: value for name, value in given.items() if value is not None and value is not False
+    }
+    return "".join(
+        f" --{name}" if value is True else f" --{name} {value}" for name, value in typed.items()
+    )
