@@ -1,4 +1,6 @@
-"""Learned MCMC with proposals that are their own inverse. Exact, whatever the network learned.
+"""Learned MCMC with proposals that are their own inverse.
+
+The kernel leaves the target invariant, whatever was learned.
 
 The public names stand in `_public.py`. They are imported when the first of them is used: JAX and
 the rest take seconds, and the command must answer a mistyped file name before that.

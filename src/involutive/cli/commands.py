@@ -56,7 +56,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Learned MCMC with proposals that are their own inverse: exact whatever was learned.\n\n"
+    help="Sample posteriors with several modes: learn a proposal from a log density, then run "
+    "Markov chains with it. The chains leave your posterior invariant whatever was learned.\n\n"
     "Try `involutive demo` first. Then, with your own density in posterior.py:\n\n"
     "- `involutive learn posterior.py:target -o proposal.inv`\n\n"
     "- `involutive sample posterior.py:target proposal.inv -o draws.nc`\n\n"
@@ -80,9 +81,9 @@ def demo(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Learn six separated modes from nothing, sample them, and write report.html.
+    """Learn six separated modes from their log density alone, sample them, write report.html.
 
-    HMC runs beside it, and demo.png shows both. Examples:
+    HMC runs for comparison, and demo.png shows both. Examples:
 
     - `involutive demo`
 
@@ -103,14 +104,14 @@ def demo(
 @app.command()
 def learn(
     source: Source,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The proposal to write.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write the proposal to.")] = Path(
         "proposal.inv"
     ),
     seconds: Annotated[
-        float | None, typer.Option(help="Learn for about this long; by default until it is good.")
+        float | None, typer.Option(help="Time limit for learning; by default about five minutes.")
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Save what is learned in this file as it goes.")
+        Path | None, typer.Option(help="Save what was learned in this file after every stage.")
     ] = None,
     resume: Resume = False,
     workers: Workers = None,
@@ -126,8 +127,8 @@ def learn(
 ) -> None:
     """Learn a proposal for your own density and save it.
 
-    It needs nothing but the density: it looks for the modes, and says how well the result mixes.
-    Examples:
+    Learning needs the density alone. It searches for the modes, fits a proposal, and reports how
+    well chains mix with it. Examples:
 
     - `involutive learn posterior.py:target -o proposal.inv`
 
@@ -135,7 +136,7 @@ def learn(
 
     - `involutive learn likelihood.py:target --workers 4`
 
-    - `involutive learn model.py:model --resume`  (goes on where Ctrl-C stopped the same command)
+    - `involutive learn model.py:model --resume`  (continues where Ctrl-C stopped the same command)
     """
     check_source(source)
     check_folder(out.parent)
@@ -156,9 +157,9 @@ def learn(
 @app.command()
 def sample(
     source: Source,
-    proposal: Annotated[Path, typer.Argument(help="What `involutive learn` wrote.")],
+    proposal: Annotated[Path, typer.Argument(help="The proposal that `involutive learn` wrote.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The draws to write: .nc, .csv or .parquet.")
+        Path, typer.Option("--out", "-o", help="File to write the draws to: .nc, .csv or .parquet.")
     ] = Path("draws.nc"),
     chains: Chains = 64,
     samples: Samples = 1000,
@@ -180,7 +181,7 @@ def sample(
 ) -> None:
     """Sample your density with a learned proposal.
 
-    A long run may be stopped and continued: give `--resume` every time. Examples:
+    A long run can be stopped and continued if every command has `--resume`. Examples:
 
     - `involutive sample posterior.py:target proposal.inv -o draws.nc`
 
@@ -209,18 +210,18 @@ app.command()(evidence)
 
 @app.command()
 def report(
-    draws: Annotated[Path, typer.Argument(help="What `involutive sample` wrote.")],
+    draws: Annotated[Path, typer.Argument(help="The draws that `involutive sample` wrote.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The page to write; by default DRAWS.html.")
+        Path | None, typer.Option("--out", "-o", help="File to write; by default DRAWS.html.")
     ] = None,
     log_z: LogZ = None,
     quiet: Quiet = False,
     json: Json = False,
     seed: Seed = 0,
 ) -> None:
-    """Write one HTML page that says whether draws can be trusted, and why.
+    """Write an HTML report that says whether draws can be trusted, and why.
 
-    The page is one file that needs no network. Examples:
+    The report is one file and needs no network. Examples:
 
     - `involutive report draws.nc`
 
@@ -245,18 +246,22 @@ def report(
 
 @app.command()
 def experiment(
-    name: Annotated[str | None, typer.Argument(help="One of --list, or all.")] = None,
-    show: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of an experiment (see --list), or all.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     quick: Small = False,
     out: Folder = Path("results"),
-    seed: Annotated[int | None, typer.Option(help="In place of the experiment's own.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed to use instead of the experiment's own.")
+    ] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="How many seeds, in an experiment run over several.")
+        int | None, typer.Option(help="Number of seeds, for experiments that average over several.")
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Run one of the paper's figures or a study beyond it; `all` runs all but `recipe`.
+    """Reproduce a figure of the paper or a study beyond it; `all` runs all but the longest.
 
     Examples:
 
@@ -307,7 +312,7 @@ def bench(
     out: Folder = Path("results/bench"),
     targets: Names = None,
     peers: Names = None,
-    seconds: Annotated[float | None, typer.Option(help="The most a run may take.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Time limit per run, in seconds.")] = None,
     seed: Seed = 0,
     quiet: Quiet = False,
     json: Json = False,

@@ -13,10 +13,13 @@ from involutive.cli.speech import Speech
 
 def evidence(
     source: Source,
-    proposal: Annotated[Path, typer.Argument(help="What `involutive learn` wrote.")],
-    samples: Annotated[int, typer.Option(help="Draws of the proposal.")] = 20_000,
+    proposal: Annotated[Path, typer.Argument(help="The proposal that `involutive learn` wrote.")],
+    samples: Annotated[int, typer.Option(help="Number of draws of the proposal.")] = 20_000,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the result as JSON, for a report.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="File to write the result to, as JSON for `involutive report`."
+        ),
     ] = None,
     seed: Seed = 2,
     quiet: Quiet = False,
@@ -24,7 +27,7 @@ def evidence(
 ) -> None:
     """Estimate log Z, the log of the integral of your density, with its error.
 
-    It is withheld where the proposal and the chains disagree, or where mass lies outside the
+    The estimate is withheld if the proposal and the chains disagree, or if mass lies outside the
     proposal. Examples:
 
     - `involutive evidence posterior.py:target proposal.inv`

@@ -6,59 +6,85 @@ from typing import Annotated
 import typer
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same draws.", min=0)]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+Seed = Annotated[
+    int, typer.Option(help="Seed of the random numbers; the same seed gives the same draws.", min=0)
+]
 Source = Annotated[
     str,
     typer.Argument(
         metavar="FILE.py:NAME",
-        help="A Python file, which is executed, and a name in it: a Target, a log density with "
-        "DIM beside it, a NumPyro model or a PyMC model.",
+        help="A Python file, which is executed, and a name in it: a Target, a log density (the file "
+        "must also set DIM), a NumPyro model or a PyMC model.",
     ),
 ]
 Folder = Annotated[Path, typer.Option("--out", "-o", help="The folder to write into.")]
-Small = Annotated[bool, typer.Option("--quick", help="A small version, to see that it works.")]
-Names = Annotated[str | None, typer.Option(help="Names with commas between; by default all.")]
-Chains = Annotated[int, typer.Option(help="How many chains.")]
-Samples = Annotated[int, typer.Option(help="Draws kept of each chain.")]
+Small = Annotated[
+    bool, typer.Option("--quick", help="Run a small version, to check that it works.")
+]
+Names = Annotated[
+    str | None, typer.Option(help="Names separated by commas; by default all of them.")
+]
+Chains = Annotated[int, typer.Option(help="Number of chains.")]
+Samples = Annotated[int, typer.Option(help="Number of draws to keep per chain.")]
 Warmup = Annotated[
-    int | None, typer.Option(help="Steps thrown away first; by default what was learned.")
+    int | None,
+    typer.Option(help="Steps to discard first; by default the number that learning chose."),
 ]
 Wide = Annotated[
-    bool, typer.Option("--x64", help="Compute in 64 bits; by default as JAX is set, which is 32.")
+    bool, typer.Option("--x64", help="Compute in 64 bits instead of JAX's default of 32.")
 ]
 LogZ = Annotated[
     Path | None,
-    typer.Option("--evidence", help="What `involutive evidence -o` wrote, to show it too."),
+    typer.Option(
+        "--evidence", help="A file that `involutive evidence -o` wrote; the report shows it."
+    ),
 ]
-Thin = Annotated[int, typer.Option(help="Steps a kept draw.")]
+Thin = Annotated[int, typer.Option(metavar="N", help="Keep every N-th step.")]
 Effective = Annotated[
-    float | None, typer.Option(help="Stop once every quantity has this many effective draws.")
+    float | None, typer.Option(help="Stop as soon as every quantity has this many effective draws.")
 ]
-Checkpoint = Annotated[Path | None, typer.Option(help="Save the run in this folder as it goes.")]
+Checkpoint = Annotated[
+    Path | None, typer.Option(help="Save the run in this folder while it goes on.")
+]
 Resume = Annotated[
     bool,
     typer.Option("--resume", help="Continue the run in --checkpoint (by default OUT.checkpoint)."),
 ]
 Workers = Annotated[
-    int | None, typer.Option(help="Processes that call a NumPy density; by default this one does.")
+    int | None,
+    typer.Option(help="Number of processes that evaluate a NumPy density; by default none."),
 ]
 Dask = Annotated[
     str | None,
-    typer.Option(metavar="ADDRESS", help="A Dask scheduler whose workers call a NumPy density."),
+    typer.Option(
+        metavar="ADDRESS",
+        help="Address of a Dask scheduler whose workers evaluate a NumPy density.",
+    ),
 ]
 Distributed = Annotated[
-    bool, typer.Option("--distributed", help="One of several processes; SLURM and MPI are known.")
+    bool,
+    typer.Option(
+        "--distributed", help="Run as one of several processes; SLURM and MPI are detected."
+    ),
 ]
 Coordinator = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", envvar="JAX_COORDINATOR_ADDRESS", help="Of process 0."),
+    typer.Option(
+        metavar="HOST:PORT", envvar="JAX_COORDINATOR_ADDRESS", help="Address of process 0."
+    ),
 ]
 Processes = Annotated[
-    int | None, typer.Option("--num-processes", envvar="JAX_NUM_PROCESSES", help="In all.")
+    int | None,
+    typer.Option(
+        "--num-processes", envvar="JAX_NUM_PROCESSES", help="Number of processes in the run."
+    ),
 ]
 Process = Annotated[
-    int | None, typer.Option("--process-id", envvar="JAX_PROCESS_ID", help="Of this one, from 0.")
+    int | None,
+    typer.Option(
+        "--process-id", envvar="JAX_PROCESS_ID", help="Number of this process, counted from 0."
+    ),
 ]
 
 
