@@ -14,8 +14,8 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="FILE.py:NAME",
-        help="A Python file, which is executed, and a name in it: a Target, a log density (the file "
-        "must also set DIM), a NumPyro model or a PyMC model.",
+        help="A Python file, which is executed, and a name in it: a Target, a log density (the "
+        "file must also set DIM), a NumPyro model or a PyMC model.",
     ),
 ]
 Folder = Annotated[Path, typer.Option("--out", "-o", help="The folder to write into.")]
