@@ -118,7 +118,7 @@ def test_commands_on_the_pages_exist(capsys):
         for page in PAGES
         for word in re.findall(r"\binvolutive ([a-z]+)\b(?= |`|$)", page.read_text("utf-8"))
     }
-    known = {"demo", "learn", "sample", "evidence", "report", "experiment", "bench"}
+    known = {"demo", "learn", "sample", "evidence", "report", "experiment", "bench", "doctor"}
     assert known <= named
     assert cli.run(["--help"]) == 0
     said = capsys.readouterr().out

@@ -531,3 +531,27 @@ def test_workers_call_a_numpy_density(tmp_path):
 def test_workers_are_for_numpy_densities(capsys):
     assert cli.run(["learn", "posterior.py:target", "--workers", "2"]) == 2
     assert "are for NumPy densities" in capsys.readouterr().err
+
+
+def test_the_doctor_says_what_is_there_and_what_is_missing(capsys, monkeypatch):
+    from involutive.cli import doctor
+
+    real = doctor.find_spec
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "pymc" else real(name))
+    assert cli.run(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["versions"]["involutive"] == inv.__version__
+    assert {"devices", "cores", "float width", "compiled programs"} == set(found["JAX"])
+    lost = {row["package"]: row["remedy"] for row in found["missing"]}
+    assert lost["pymc"] == "pip install 'pymc'" and "numpyro" not in lost
+    assert cli.run(["doctor"]) == 0
+    assert "PyMC models as targets: pip install 'pymc'" in capsys.readouterr().out
+
+
+def test_the_doctor_advises_where_programs_cannot_be_kept(tmp_path, monkeypatch):
+    from involutive.cli import doctor
+
+    assert doctor.advice(tmp_path / "new", ["cpu"]) == []
+    monkeypatch.setattr(doctor.os, "access", lambda *_: False)
+    (line,) = doctor.advice(tmp_path / "new", ["cpu"])
+    assert "JAX_COMPILATION_CACHE_DIR" in line

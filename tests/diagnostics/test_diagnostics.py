@@ -215,7 +215,7 @@ def test_a_wide_table_shows_the_worst():
     positions = independent(4, 100, 40)
     positions[..., 33] = positions[..., 33].cumsum(axis=1)
     text = str(made(positions, target).summary())
-    assert "x[33]" in text and "(16 quantities with better figures are in .table)" in text
+    assert "x[33]" in text and "(16 quantities with more effective draws are in .table)" in text
     rows = [line.split()[0] for line in text.splitlines()[3:28]]
     assert rows[-1] == "|x|²" and len(rows) == 25, "|x|² takes no parameter's place"
     numbers = [int(name[2:-1]) for name in rows[:-1]]

@@ -187,7 +187,7 @@ def test_refusals(tmp_path):
 def test_notebooks_show_kernels_and_draws():
     kernel = learned(inv.targets.gaussian(2))
     text = kernel._repr_html_()
-    assert "Leapfrog (90%)" in text and "12,345" in text
+    assert "Leapfrog, auxiliary StandardNormal (90% of steps)" in text and "12,345" in text
     assert "No sign of trouble" in independent(kernel.target)._repr_html_()
 
 
@@ -249,3 +249,30 @@ def test_the_keyboard_reaches_the_verdict_and_the_sections(browser, good):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.getAttribute('href')") == "#table"
     page.close()
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.deep)])
+def test_axe_finds_nothing_serious(browser, good, bad, scheme):
+    """The rules of axe-core, which look for what screen readers and keyboards cannot use."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    for path in (good, bad):
+        page = browser.new_context(color_scheme=scheme).new_page()
+        page.goto(path.as_uri())
+        found = axe.run(page).response["violations"]
+        page.close()
+        serious = {row["id"]: row["nodes"][0]["html"][:200] for row in found
+                   if row["impact"] in ("serious", "critical")}  # fmt: skip
+        assert serious == {}
+
+
+@needs_browser
+def test_figures_shrink_with_the_page(browser, good):
+    page = browser.new_page(viewport={"width": 400, "height": 900})
+    page.goto(good.as_uri())
+    widths = page.eval_on_selector_all("svg.figure", "all => all.map(s => s.clientWidth)")
+    inside = page.eval_on_selector_all(
+        ".wide.drawing", "all => all.map(d => d.scrollWidth <= d.clientWidth)"
+    )
+    page.close()
+    assert len(widths) >= 8 and max(widths) < 400 and all(inside)

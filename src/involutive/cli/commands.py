@@ -20,6 +20,7 @@ from involutive.cli.arguments import (
     check_sizes,
     check_source,
 )
+from involutive.cli.doctor import doctor
 from involutive.cli.evidence import evidence
 from involutive.cli.interrupts import INTERRUPTED, as_options, patience
 from involutive.cli.options import (
@@ -206,6 +207,7 @@ def sample(
 
 
 app.command()(evidence)
+app.command()(doctor)
 
 
 @app.command()

@@ -37,6 +37,15 @@ class Plan:
     workers: int | None = None
     dask: str | None = None
 
+    def command(self, source: str, proposal: Path, out: Path) -> str:
+        """The command that draws the same again."""
+        parts = [f"involutive sample {source} {proposal} -o {out} --seed {self.seed}"]
+        parts.append(f"--chains {self.chains} --samples {self.samples}")
+        parts += [f"--thin {self.thin}"] * (self.thin > 1)
+        parts += [f"--warmup {self.warmup}"] * (self.warmup is not None)
+        parts += [f"--ess {self.ess:g}"] * (self.ess is not None)
+        return " ".join(parts)
+
 
 def draw(source: str, proposal: Path, out: Path, plan: Plan, speech: Speech) -> dict[str, Any]:
     """Draw, write, print the summary; empty in all processes but the first."""
@@ -64,7 +73,8 @@ def draw(source: str, proposal: Path, out: Path, plan: Plan, speech: Speech) -> 
         every = draws if processes == 1 else merged(plan, kernel, draws)
         if every.provenance.get("interrupted"):
             speech.say(f"interrupted, summarising {every.num_chains} × {every.num_samples} draws")
-        return write(every, kernel, out, speech)
+        command = plan.command(source, proposal, out)
+        return write(every.noting(command=command), kernel, out, speech)
 
 
 def write_draws(draws: Draws, out: Path) -> None:

@@ -102,7 +102,7 @@ class Evidence:
             "meaning": self.meaning,
             "importance sampling": str(self.importance),
             "bridge sampling": str(self.bridge),
-            "Pareto k": f"{self.pareto_k:.2f}",
+            "Pareto k": f"{self.pareto_k:.2f}" if self.pareto_k > -math.inf else "-inf (no tail)",
             "effective share": f"{self.effective_share:.3f} of {self.num_samples:,} draws",
         }
 

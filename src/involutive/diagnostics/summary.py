@@ -1,4 +1,4 @@
-"""The summary of a run: figures, problems in plain words, and one sentence that decides."""
+"""The summary of a run: metrics, problems in plain words, and one sentence that decides."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,14 +32,14 @@ class Summary:
 
     @cached_property
     def table(self) -> "pd.DataFrame":
-        """One row a quantity: mean, sd, 5% and 95% quantile, ESS, R-hat, MCSE."""
+        """One row per quantity: mean, sd, 5% and 95% quantile, ESS, R-hat, MCSE."""
         import pandas as pd
 
         return pd.DataFrame(self.metrics.figures, index=self.metrics.names)
 
     @property
     def ess_per_draw(self) -> float:
-        """The least bulk ESS per draw over coordinates, |x|² and mode indicators."""
+        """The minimum bulk ESS per draw over coordinates, |x|² and mode indicators."""
         return self.metrics.ess_per_draw
 
     @property
@@ -73,7 +73,7 @@ class Summary:
         seen = self.metrics
         return (
             f"acceptance {seen.acceptance:.3f} with {seen.ess_per_draw:.3g} effective draws per "
-            f"draw (bulk ESS, least: {seen.slowest})"
+            f"draw (minimum bulk ESS: {seen.slowest})"
         )
 
     @cached_property
@@ -85,7 +85,7 @@ class Summary:
         parts = [self._title(), "", self._shown().to_string(), "", self.movement]
         left = len(self.table) - len(self._rows())
         if left > 0:
-            parts.insert(3, f"({left} quantities with better figures are in .table)")
+            parts.insert(3, f"({left} quantities with more effective draws are in .table)")
         parts += [*self._modes(), "", self.verdict]
         parts += [f"  - {finding}" for finding in self.findings]
         return "\n".join(parts)

@@ -4,10 +4,10 @@ Draw π ~ Y and set (φ', π') = f(φ, π), where f(f(z)) = z. Accept φ' with p
 
     min(1, p(φ') Y(π') |det Df(φ, π)| / (p(φ) Y(π))).
 
-Exact for every involution f, whatever a network in it has learned. The distribution of π may
-depend on the state, π ~ Y(·|φ); the ratio then has Y(π'|φ') above and Y(π|φ) below: the reverse
-move draws its π at φ'. `Kernel.propose` is the one place where this ratio is computed, for sampling
-and for training alike.
+The target stays invariant for every involution f, whatever a network in it has learned. The
+distribution of π may depend on the state, π ~ Y(·|φ); the ratio then has Y(π'|φ') above and Y(π|φ)
+below: the reverse move draws its π at φ'. `Kernel.propose` is the one place where this ratio is
+computed, for sampling and for training alike.
 """
 
 import abc
@@ -23,8 +23,10 @@ from jaxtyping import Array, Bool, Float, Key
 from involutive.auxiliary import drawn, log_gain, noted_log_prob
 from involutive.bijections.couplings import round_to
 from involutive.core.errors import check
+from involutive.core.views import view
 from involutive.involutions.blocks import AbstractInvolution
 from involutive.involutions.lattice import Lattice
+from involutive.kernel.describe import described
 from involutive.targets.target import Target
 
 Vector = Float[Array, " dim"]
@@ -136,6 +138,12 @@ class AbstractKernel(eqx.Module):
 
     target: eqx.AbstractVar[Target]
     initial: eqx.AbstractVar[AbstractDistribution | None]
+
+    def __repr__(self) -> str:
+        return described(self)
+
+    def _repr_html_(self) -> str:
+        return view("kernel_html")(self)
 
     @property
     def mover(self) -> "AbstractKernel":

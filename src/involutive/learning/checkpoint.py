@@ -1,7 +1,7 @@
 """Learning saved between stages: the file holds the last stage's result, as data."""
 
 import warnings
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import jax.random as jr
 import numpy as np
@@ -19,16 +19,26 @@ KIND = "learning"
 Stage = TypeVar("Stage", Found, Fitted)
 
 
+@runtime_checkable
+class Live(Protocol):
+    """What shows the results of stages as they come."""
+
+    def show(self, result: Found | Fitted, /) -> None:
+        """Show a stage's result in the place of the one before."""
+
+
 class SavedStages:
     """The file of one run of `learn`; without a path it keeps nothing.
 
     Args:
         path: the file, or None.
         problem: what is being learned.
+        live: shows every result, with a method `show`; None where nobody watches.
     """
 
-    def __init__(self, path: PathLike | None, problem: Problem):
+    def __init__(self, path: PathLike | None, problem: Problem, live: Live | None = None):
         self.path, self.problem = None if path is None else as_path(path), problem
+        self.live = live
         self._same = {
             "key": np.asarray(jr.key_data(problem.keys.find)).tolist(),
             "settings": repr(problem.settings),
@@ -36,7 +46,9 @@ class SavedStages:
         }
 
     def write(self, result: Stage) -> Stage:
-        """Save a stage's result, and return it."""
+        """Save and show a stage's result, and return it."""
+        if self.live is not None:
+            self.live.show(result)
         if self.path is not None:
             encode = Encoder()
             header = self._same | {

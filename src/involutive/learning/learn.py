@@ -25,6 +25,7 @@ from involutive._xla.compilation import make_room
 from involutive.core.errors import check
 from involutive.core.keys import KeyLike, as_key
 from involutive.core.types import ArrayLike, Number
+from involutive.core.views import view
 from involutive.kernel.kernel import AbstractKernel
 from involutive.learning.budget import Budget, as_budget
 from involutive.learning.checkpoint import SavedStages
@@ -65,6 +66,7 @@ def learn(
     resume: bool = False,
     progress: bool | None = None,
     mesh: Mesh | None = None,
+    live: bool = False,
 ) -> Learned:
     """Learn a kernel for `target`, from the density alone or from draws.
 
@@ -87,6 +89,8 @@ def learn(
         progress: show progress; by default on a terminal.
         mesh: devices to spread chains and training batches over. With several processes each
             learns the same kernel on its own devices; nothing is sent between them.
+        live: in a notebook, show the points found, the proposal and the weights of the modes after
+            every stage. It evaluates nothing and changes no result.
 
     Returns:
         A kernel for `sample`, with `outcome`: what was reached, and what to try if that is not
@@ -122,7 +126,8 @@ def learn(
         from involutive.learning.bootstrap import learn_by_bootstrap
 
         return learn_by_bootstrap(problem)
-    saved = SavedStages(checkpoint, problem)
+    shown = view("live")(target) if live else None
+    saved = SavedStages(checkpoint, problem, shown)
     with Progress("learning", None, progress, most=problem.plan.seconds) as bar:
         learned = _pipeline(
             problem, given_initial, given or (saved.read() if resume else None), saved, bar

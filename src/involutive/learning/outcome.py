@@ -76,6 +76,26 @@ class Outcome:
             f"starts; {verdict}"
         )
 
+    def __repr__(self) -> str:
+        return f"Outcome({self})"
+
+    def _repr_html_(self) -> str:
+        return view("outcome_html")(self)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw what learning tried: effective draws per draw of every proposal, and losses.
+
+        Args:
+            axes: Matplotlib axes to draw on; by default those of a new figure.
+
+        Returns:
+            A NumPy array of Matplotlib axes: the proposals, then one per training.
+
+        Raises:
+            InputError: if the axes do not fit.
+        """
+        return view("plot_outcome")(self, axes)
+
 
 class Learned(AbstractKernel):
     """A learned global proposal composed with a local move; fixed from here on.

@@ -6,18 +6,21 @@ from typing import Any
 import numpy as np
 
 from involutive.core.statistics import autocorrelation
-from involutive.report.svg import ACCENT, INK, SECOND, panels, shades
+from involutive.plotting.canvas import ACCENT, INK, SECOND, Rows, bin_edges
+from involutive.plotting.moves import arrows as draw_arrows
+from involutive.plotting.outcome import by_stage, loss_curve
+from involutive.plotting.pairs import pair_grid
+from involutive.plotting.traces import trace_grid
+from involutive.report.svg import panels
 
-Rows = Mapping[str, np.ndarray]
 WIDTH = 7.2  # inches
-LINES = 400  # points of a line; more are not seen
 
 
-def densities(rows: Rows) -> Any:
-    """One histogram a quantity: all draws, and four groups of chains over it."""
+def densities(rows: Rows, labels: np.ndarray | None = None) -> Any:
+    """One histogram per quantity: all draws, and four groups of chains over it."""
     figure, axes = _grid(len(rows), 3, 1.7)
     for axis, (name, values) in zip(axes, rows.items(), strict=False):
-        edges = _edges(values)
+        edges = bin_edges(values, labels)
         axis.hist(values.ravel(), bins=edges, density=True, color=ACCENT, alpha=0.35)
         for part in np.array_split(values, min(4, len(values))):
             axis.hist(part.ravel(), bins=edges, density=True, histtype="step", color=INK, lw=0.6)
@@ -26,25 +29,13 @@ def densities(rows: Rows) -> Any:
     return figure
 
 
-def pairs(rows: Rows) -> Any:
-    """Every two quantities against each other, as shades."""
-    names = list(rows)
-    count = len(names)
-    figure, axes = panels(
-        count - 1, count - 1, (min(WIDTH, 2.4 * (count - 1) + 1.2), 2.3 * (count - 1) + 0.4)
-    )
-    for i in range(count - 1):
-        for j in range(count - 1):
-            axis, x, y = axes[i, j], rows[names[j]], rows[names[i + 1]]
-            if j > i:
-                axis.set_axis_off()
-                continue
-            bins = [_edges(x, 60), _edges(y, 60)]
-            counts, _, _ = np.histogram2d(x.ravel(), y.ravel(), bins=bins)
-            # the square root keeps single draws visible beside full modes
-            axis.pcolormesh(*bins, np.sqrt(counts.T), cmap=shades(), rasterized=True)
-            axis.set_xlabel(names[j] if i == count - 2 else "")
-            axis.set_ylabel(names[i + 1] if j == 0 else "")
+def pairs(
+    rows: Rows, labels: np.ndarray | None = None, truths: Mapping[str, float] | None = None
+) -> Any:
+    """Every two quantities against each other, coloured by mode, each alone on the diagonal."""
+    count = len(rows)
+    figure, axes = panels(count, count, (min(WIDTH, 2.0 * count + 1.2),) * 2)
+    pair_grid(rows, labels, truths=truths, axes=axes)
     return figure
 
 
@@ -72,18 +63,11 @@ def ranks(rows: Rows) -> Any:
 
 
 def traces(rows: Rows, chains: int = 4) -> Any:
-    """The path of a few chains."""
-    figure, axes = panels(len(rows), 1, (WIDTH, 1.25 * len(rows) + 0.3), sharex=True)
-    for axis, (name, values) in zip(axes[:, 0], rows.items(), strict=True):
-        step = max(1, values.shape[1] // LINES)
-        at = np.arange(0, values.shape[1], step)
-        for k, style in zip(range(min(chains, len(values))), ("-", "--", "-.", ":"), strict=False):
-            colour = (ACCENT, SECOND, INK, "#888888")[k]
-            axis.plot(at, values[k, at], lw=0.6, ls=style, color=colour, label=f"chain {k}")
-        axis.set_ylabel(name, fontsize=8)
-    axes[-1, 0].set_xlabel("draw")
-    outside = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.1}
-    axes[0, 0].legend(fontsize=7, ncols=4, frameon=False, labelcolor=INK, **outside)
+    """The path of a few chains, one per panel."""
+    shown = min(chains, len(next(iter(rows.values()))))
+    size = (WIDTH, 1.25 * len(rows) + 0.4)
+    figure, axes = panels(len(rows), shown, size, sharex=True, sharey="row")
+    trace_grid(rows, chains, axes)
     return figure
 
 
@@ -100,12 +84,12 @@ def autocorrelations(rows: Rows, most: int = 40) -> Any:
     axis.axhline(0.0, color="#888888", lw=0.6)
     axis.set(xlabel="lag (draws)", ylabel="autocorrelation", ylim=(-0.2, 1.05))
     if axis.get_legend_handles_labels()[0]:  # none where every quantity is constant
-        axis.legend(fontsize=7, ncols=3, frameon=False, labelcolor=INK)
+        axis.legend(fontsize=7, ncols=3, frameon=False, labelcolor=INK, loc="upper center")
     return figure
 
 
 def acceptance(rates: np.ndarray, sizes: np.ndarray, slowest: str) -> Any:
-    """Two bars a chain: how often it moved, and how many effective draws that bought."""
+    """Two bars per chain: how often it moved, and how many effective draws that bought."""
     figure, axes = panels(1, 2, (WIDTH, 2.2))
     chains = np.arange(len(rates))
     axes[0, 0].vlines(chains, 0, rates, color=ACCENT, lw=2)
@@ -123,48 +107,27 @@ def mode_bars(share: np.ndarray, exact: np.ndarray) -> Any:
     axes[0, 0].bar(at - 0.2, share, 0.4, color=ACCENT, label="visited")
     axes[0, 0].bar(at + 0.2, exact, 0.4, color="none", edgecolor=INK, hatch="//", label="exact")
     axes[0, 0].set(xlabel="mode", ylabel="weight", xticks=at)
-    axes[0, 0].legend(fontsize=8, frameon=False, labelcolor=INK, ncols=2)
+    above = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.1}
+    axes[0, 0].legend(fontsize=8, frameon=False, labelcolor=INK, ncols=2, **above)
     return figure
 
 
-def arrows(found: Mapping[str, Any]) -> Any:
+def arrows(found: dict[str, Any]) -> Any:
     """φ → φ' for some draws, over the cloud of all; faint where rejection is likely."""
-    start, end = np.atleast_2d(found["start"]), np.atleast_2d(found["end"])
-    cloud, rate = np.atleast_2d(found["cloud"]), np.asarray(found["acceptance"])
-    line = start.shape[1] == 1
-    figure, axes = panels(1, 1, (WIDTH if line else 5.0, 2.4 if line else 4.4))
-    axis = axes[0, 0]
-    if line:  # on the line: from the lower row to the upper
-        start, end = (np.c_[x[:, 0], np.full(len(x), h)] for x, h in ((start, 0.0), (end, 1.0)))
-        axis.set(xlabel=found["axes"][0], yticks=[0, 1], yticklabels=["φ", "φ'"])
-        axis.plot(cloud[:, 0], np.zeros(len(cloud)), "|", color=ACCENT, alpha=0.4)
-    else:
-        axis.plot(*cloud[:, :2].T, ".", ms=2, color=ACCENT, alpha=0.5, rasterized=True)
-        axis.set(xlabel=found["axes"][0], ylabel=found["axes"][1])
-    for (x, y), (u, v), chance in zip(start, end, rate, strict=True):
-        style = {"arrowstyle": "->", "lw": 0.8, "color": INK, "alpha": 0.15 + 0.65 * chance}
-        axis.annotate("", xy=(u, v), xytext=(x, y), arrowprops=style)
-    both = np.concatenate([start, end])
-    axis.update_datalim(both)
-    axis.autoscale_view()
+    line = np.atleast_2d(found["start"]).shape[1] == 1
+    figure, axes = panels(1, 1, (WIDTH, 2.4) if line else (5.0, 4.4))
+    draw_arrows(found, axes)
     return figure
 
 
 def learning_curves(history: list[dict[str, Any]]) -> Any | None:
     """What each stage of training measured on held-out draws, chunk by chunk."""
-    stages: dict[str, list[dict[str, Any]]] = {}
-    for row in history:
-        if row.get("held_out") is not None and row.get("step") is not None:
-            stages.setdefault(str(row["stage"]), []).append(row)
+    stages = by_stage(history)
     if not stages:
         return None
     figure, axes = panels(1, len(stages), (WIDTH, 2.3))
     for axis, (stage, rows) in zip(axes[0], stages.items(), strict=True):
-        steps, values = [r["step"] for r in rows], [r["held_out"] for r in rows]
-        axis.plot(steps, values, "o-", color=ACCENT, ms=3)
-        axis.set(xlabel="training step", ylabel="loss on held-out draws")
-        axis.set_title(stage, fontsize=9)
-        _whole(axis)
+        loss_curve(axis, stage, rows)
     return figure
 
 
@@ -197,9 +160,3 @@ def _grid(count: int, columns: int, height: float) -> tuple[Any, list[Any]]:
     for axis in axes.flat[count:]:
         axis.set_axis_off()
     return figure, list(axes.flat[:count])
-
-
-def _edges(values: np.ndarray, bins: int = 50) -> np.ndarray:
-    low, high = np.quantile(values, [0.001, 0.999])
-    pad = 0.02 * (high - low) or 0.5
-    return np.linspace(low - pad, high + pad, bins + 1)

@@ -1,33 +1,37 @@
 """The page: verdict first, then the table, then the figures, then how to repeat the run."""
 
-import json
+from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from involutive.core.errors import InputError, check
 from involutive.core.files import REPORT_ENDINGS, check_ending, replacing
 from involutive.core.statistics import ess
+from involutive.core.types import Number
+from involutive.diagnostics.assess import Assessment
 from involutive.diagnostics.measured import Evidence
 from involutive.diagnostics.modes import line_of
 from involutive.diagnostics.summary import Summary
+from involutive.kernel.kernel import AbstractKernel
 from involutive.report import figures, sections
 from involutive.report.moves import with_kernel
+from involutive.report.repeat import repeat_html
 from involutive.report.sections import Section, drawing
 from involutive.sampling.draws import Draws
 from involutive.sampling.quantities import quantities
+from involutive.storage.format import PathLike
 
 SHOWN = 6  # quantities in a figure; of more, those with the fewest effective draws
 PAIRED = 4
 UNSEEN = (
     "What no diagnostic can tell: whether there is a mode that no chain has ever visited. If you "
-    "suspect one, start chains there, or learn again with an initial law that covers it."
+    "suspect one, start chains there, or learn again with an initial distribution that covers it."
 )
 BOUND = (
-    "What it says: a chain that starts from X and makes b steps has a law at most this far from "
+    "What it says: after b steps from X, the distribution of a chain is at most this far from "
     "the posterior, in symmetric KL divergence. What it does not say: that these draws are right. "
     "It is judged against posterior draws; if those miss a mode, so does the bound. A loose bound "
     "may mean too few chains M rather than a slow kernel."
@@ -35,7 +39,12 @@ BOUND = (
 
 
 def write_report(
-    draws: Draws, path: Any, kernel: Any = None, assessment: Any = None, evidence: Any = None
+    draws: Draws,
+    path: PathLike,
+    kernel: AbstractKernel | None = None,
+    assessment: Assessment | None = None,
+    evidence: Evidence | None = None,
+    truths: Mapping[str, Number] | None = None,
 ) -> Path:
     """Write the report of `draws`; see `Draws.report`."""
     check(isinstance(draws, Draws), f"a report is of Draws, got {type(draws).__name__}")
@@ -51,7 +60,7 @@ def write_report(
         f"evidence must come from inv.evidence, got {found}",
     )
     shown = draws if kernel is None else with_kernel(draws, kernel)
-    text = Page(shown, assessment, evidence).html()
+    text = Page(shown, assessment, evidence, truths).html()
     try:
         with replacing(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
@@ -65,8 +74,16 @@ def write_report(
 class Page:
     """One report."""
 
-    def __init__(self, draws: Draws, assessment: Any = None, evidence: Evidence | None = None):
+    def __init__(
+        self,
+        draws: Draws,
+        assessment: Assessment | None = None,
+        evidence: Evidence | None = None,
+        truths: Mapping[str, Number] | None = None,
+    ):
         self.draws, self.assessment, self.evidence = draws, assessment, evidence
+        self.truths = truths or {}
+        self.modes = None if line_of(draws) is None else draws.modes(evidence)
         self.summary: Summary = draws.summary()
         self.metrics = self.summary.metrics
         found = draws.derived or quantities(draws.target, draws.positions)
@@ -88,9 +105,10 @@ class Page:
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             '<link rel="icon" href="data:,">'
-            f"<title>{name}: can these draws be trusted?</title><style>{style}</style></head><body>"
+            f"<title>Sampling report: {name}</title><style>{style}</style></head><body>"
             '<a class="skip" href="#main">Skip to the verdict</a>'
-            f"<header><h1>Draws of {name}</h1><p class='note'>{self._size()}</p></header>"
+            f"<header><h1>Sampling report: {name}</h1>"
+            f"<p class='note'>Markov chain Monte Carlo: {self._size()}.</p></header>"
             f'<main id="main" tabindex="-1">{self._verdict()}'
             f'<nav aria-label="Sections"><ul>{links}</ul></nav>{body}</main>'
             f"<footer><p>Made by involutive {escape(self._version())}. This file needs no network."
@@ -126,7 +144,7 @@ class Page:
     def _sections(self) -> list[Section | None]:
         enough = self.draws.num_samples >= 4
         return [
-            Section("table", "Figures", self._table()),
+            Section("table", "Summary", self._table()),
             self._modes(),
             self._mode_weights(),
             self._evidence(),
@@ -139,7 +157,7 @@ class Page:
             self._moves(),
             self._learning(),
             self._assessment(),
-            Section("provenance", "How to repeat this run", self._provenance()),
+            Section("provenance", "Repeat this run", repeat_html(self.draws.provenance)),
         ]
 
     # ── Sections ────────────────────────────────────────────────────────────────────────────────
@@ -158,9 +176,11 @@ class Page:
             for name, row in zip(shown.index, shown.to_numpy(), strict=True)
         )
         left = len(self.summary.table) - len(shown)
-        more = f"<p class='note'>{left} more quantities have better figures.</p>" if left else ""
+        more = (
+            f"<p class='note'>{left} more quantities have more effective draws.</p>" if left else ""
+        )
         return (
-            '<div class="wide" tabindex="0" role="region" aria-label="Table of figures">'
+            '<div class="wide" tabindex="0" role="region" aria-label="Summary table">'
             f'<table><thead><tr><th scope="col">quantity</th>{head}</tr></thead>'
             f"<tbody>{rows}</tbody></table></div>{more}"
             "<p class='note'>5% and 95% are the ends of a 90% interval; MCSE is the Monte Carlo "
@@ -168,10 +188,7 @@ class Page:
         )
 
     def _modes(self) -> Section | None:
-        if line_of(self.draws) is None:
-            return None
-        shown = self._worst(self.scalars, PAIRED)
-        return sections.modes_section(self.draws.modes(self.evidence), shown)
+        return None if self.modes is None else sections.modes_section(self.modes)
 
     def _evidence(self) -> Section | None:
         return None if self.evidence is None else sections.evidence_section(self.evidence)
@@ -190,18 +207,30 @@ class Page:
         caption = "All draws (shaded) and four groups of chains (lines), which should agree."
         alt = f"Histograms of {', '.join(shown)}"
         return Section(
-            "density", "Densities", drawing(figures.densities(shown), "density", alt, caption)
+            "density",
+            "Densities",
+            drawing(figures.densities(shown, self._labels()), "density", alt, caption),
         )
 
     def _pairs(self) -> Section:
         shown = self._worst(self.scalars, PAIRED)
-        caption = "A stronger colour means more draws; the square root of the count is shown."
-        alt = f"Joint densities of {', '.join(shown)}"
-        return Section("pairs", "Pairs", drawing(figures.pairs(shown), "pairs", alt, caption))
+        labels = self._labels()
+        caption = "The contours hold 50 % and 90 % of the draws" + (
+            "." if labels is None else "; each colour is one mode."
+        )
+        if self.truths:
+            caption += " Dashed lines are the true values."
+        alt = f"Joint distributions of {', '.join(shown)}, each alone on the diagonal"
+        drawn = figures.pairs(shown, labels, self.truths)
+        return Section("pairs", "Pairs", drawing(drawn, "pairs", alt, caption))
+
+    def _labels(self) -> np.ndarray | None:
+        """The mode of every draw, where there are several."""
+        return self.modes.labels if self.modes is not None and len(self.modes) > 1 else None
 
     def _ranks(self) -> Section:
         caption = (
-            "One line a chain: how much more of it lies below a rank than of all chains together. "
+            "One line per chain: how much more of it lies below a rank than of all chains. "
             "Lines inside the dashed band agree; a line far outside sits elsewhere."
         )
         drawn = figures.ranks(self._worst(self.scalars, PAIRED))
@@ -209,8 +238,12 @@ class Page:
 
     def _traces(self) -> Section:
         drawn = figures.traces(self._worst(self.scalars, PAIRED))
-        caption = "Four chains. A chain that mixes looks like noise; one that rests shows a line."
-        return Section("traces", "Traces", drawing(drawn, "traces", "Paths of chains", caption))
+        caption = (
+            "One chain per panel. A chain that mixes looks like noise; one that is stuck, a line."
+        )
+        return Section(
+            "traces", "Traces", drawing(drawn, "traces", "Traces of four chains", caption)
+        )
 
     def _autocorrelation(self) -> Section:
         drawn = figures.autocorrelations(self._worst(self.rows, SHOWN))
@@ -267,22 +300,9 @@ class Page:
         body += f"<p>{setting[0].upper()}{setting[1:]}.</p><p class='note'>{BOUND}</p>"
         return Section("bound", "How far after b steps", body)
 
-    def _provenance(self) -> str:
-        left_out = ("moves", "learning")
-        rows = "".join(
-            f'<tr><th scope="row">{escape(name)}</th><td>{escape(_text(value))}</td></tr>'
-            for name, value in self.draws.provenance.items()
-            if name not in left_out
-        )
-        return f'<div class="wide"><table class="facts"><tbody>{rows}</tbody></table></div>'
-
     def _worst(self, rows: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
         """The quantities with the fewest effective draws, in their own order."""
         sizes = self.metrics.figures["ess_bulk"]
         finite = [name for name in rows if np.isfinite(rows[name]).all()]
         worst = sorted(finite, key=lambda name: np.nan_to_num(sizes.get(name, np.inf)))[:count]
         return {name: rows[name] for name in finite if name in worst}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -9,11 +9,7 @@ import numpy as np
 
 from involutive.diagnostics.measured import Estimate, Evidence
 from involutive.diagnostics.modes import Modes
-from involutive.report.svg import INK, inline, panels
-
-COLOURS = ("#2a78c8", "#c8502a", "#3a9a5a", "#8a4fb0", "#b8860b", "#2a9aa8", "#c03a78", "#6a6a6a")
-POINTS = 1500  # draws of a picture; more hide one another
-WIDTH = 7.2  # inches
+from involutive.report.svg import inline
 
 
 @dataclass
@@ -48,41 +44,13 @@ def table(rows: list[dict[str, str]], label: str) -> str:
     )
 
 
-def modes_section(found: Modes, shown: Mapping[str, np.ndarray]) -> Section:
-    """One line, and where there are several modes a table and the pairs `shown` by mode."""
+def modes_section(found: Modes) -> Section:
+    """One line, and where there are several modes a table of them."""
     body = f"<p>{escape(found.line[0].upper() + found.line[1:])}.</p>"
     if len(found) > 1:
         body += table(found.table(), "Table of modes")
         body += "<p class='note'>Parameters: mean ± sd of the draws inside a mode.</p>"
-    if len(found) > 1 and len(shown) > 1:
-        caption = "Draws coloured by mode; each number stands at the middle of its mode."
-        alternative = "Pairs of parameters coloured by mode"
-        body += drawing(mode_pairs(shown, found.labels), "modes", alternative, caption)
     return Section("modes", "Modes", body)
-
-
-def mode_pairs(rows: Mapping[str, np.ndarray], labels: np.ndarray) -> Any:
-    """Every two quantities against each other, a colour per mode."""
-    names = list(rows)
-    count = len(names) - 1
-    figure, axes = panels(count, count, (min(WIDTH, 2.4 * count + 1.2), 2.3 * count + 0.4))
-    some = np.unique(np.linspace(0, labels.size - 1, min(POINTS, labels.size)).astype(int))
-    colour = [COLOURS[k % len(COLOURS)] for k in labels.ravel()[some]]
-    for i in range(count):
-        for j in range(count):
-            axis = axes[i, j]
-            if j > i:
-                axis.set_axis_off()
-                continue
-            x, y = rows[names[j]].ravel()[some], rows[names[i + 1]].ravel()[some]
-            axis.scatter(x, y, c=colour, s=3, linewidths=0, rasterized=True)
-            for k in np.unique(labels)[:24]:
-                inside = labels == k
-                at = [np.median(rows[name][inside]) for name in (names[j], names[i + 1])]
-                axis.annotate(str(k), at, color=INK, fontsize=8, ha="center", va="center")
-            axis.set_xlabel(names[j] if i == count - 1 else "")
-            axis.set_ylabel(names[i + 1] if j == 0 else "")
-    return figure
 
 
 def evidence_section(found: Evidence) -> Section:

@@ -8,8 +8,8 @@ import re
 from html import escape
 from typing import Any
 
-ACCENT, SECOND = "#2a78c8", "#c8502a"
-INK = "#000000"
+from involutive.plotting.canvas import INK, tidy
+
 _HEAD = re.compile(r"^.*?(?=<svg )", re.DOTALL)
 _DATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 _SIZE = re.compile(r'(<svg [^>]*?)width="([\d.]+)pt" height="([\d.]+)pt"([^>]*>)')
@@ -23,20 +23,7 @@ def panels(rows: int, columns: int, size: tuple[float, float], **options: Any) -
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     for axis in axes.flat:
         axis.set_facecolor("none")
-        axis.tick_params(labelsize=8)
-        for side in ("top", "right"):
-            axis.spines[side].set_visible(False)
-    return figure, axes
-
-
-def shades() -> Any:
-    """From nothing to the accent colour: visible on light and on dark paper."""
-    from matplotlib.colors import LinearSegmentedColormap, to_rgb
-
-    red, green, blue = to_rgb(ACCENT)
-    return LinearSegmentedColormap.from_list(
-        "ink", [(red, green, blue, 0.0), (red, green, blue, 1.0)]
-    )
+    return figure, tidy(axes)
 
 
 def inline(figure: Any, name: str, alternative: str) -> str:
@@ -56,7 +43,7 @@ def inline(figure: Any, name: str, alternative: str) -> str:
     text = _DATA.sub("", _HEAD.sub("", page.getvalue()))
     label = f'role="img" aria-label="{escape(alternative, quote=True)}" class="figure" '
     text = _SIZE.sub(
-        r"\1" + label + r'style="max-width:calc(1.25*\2pt);min-width:min(34rem,\2pt)"\4',
+        r"\1" + label + r'style="max-width:calc(1.25*\2pt)"\4',
         text,
         count=1,
     )

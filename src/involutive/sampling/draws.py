@@ -1,5 +1,6 @@
 """Draws: what a run of chains returns, with where it came from."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from involutive.core.errors import check
+from involutive.core.types import Number
 from involutive.core.views import view
 from involutive.kernel.kernel import AbstractKernel
 from involutive.sampling.quantities import Quantities, quantities
@@ -184,12 +186,82 @@ class Draws:
         )
         return noted
 
+    def plot_pair(
+        self,
+        names: Iterable[str] | str | None = None,
+        *,
+        modes: bool = True,
+        truths: Mapping[str, Number] | None = None,
+        axes: Any = None,
+    ) -> np.ndarray:
+        """Draw every two quantities against each other, each alone on the diagonal.
+
+        The two contours hold 50 % and 90 % of the draws; colours tell modes apart.
+
+        Args:
+            names: variables or scalars (`"theta"`, `"theta[2]"`); by default the first six.
+            modes: whether to colour draws by mode, where the density is at hand.
+            truths: known values by name, drawn as dashed lines.
+            axes: Matplotlib axes to draw on; by default those of a new figure.
+
+        Returns:
+            A NumPy array of Matplotlib axes, one row and one column per quantity.
+
+        Raises:
+            InputError: if a name is not known, or the axes do not fit.
+
+        Example:
+            ```python
+            import involutive as inv
+
+            kernel = inv.random_walk(inv.targets.mog2(), 0.8)
+            draws = inv.sample(kernel, key=0, num_chains=4, num_samples=100)
+            assert draws.plot_pair(modes=False).shape == (2, 2)
+            ```
+        """
+        return view("plot_pair")(self, names, modes, truths, axes)
+
+    def plot_trace(
+        self, names: Iterable[str] | str | None = None, *, chains: int = 4, axes: Any = None
+    ) -> np.ndarray:
+        """Draw the path of some chains, one row per quantity and one chain per panel.
+
+        Args:
+            names: variables or scalars; by default the first six.
+            chains: how many chains to show.
+            axes: Matplotlib axes to draw on; by default those of a new figure.
+
+        Returns:
+            A NumPy array of Matplotlib axes `(quantities, chains)`.
+
+        Raises:
+            InputError: if a name is not known, or the axes do not fit.
+        """
+        return view("plot_trace")(self, names, chains, axes)
+
+    def plot_proposal(self, kernel: AbstractKernel, *, count: int = 48, axes: Any = None) -> Any:
+        """Draw where a kernel's proposal sends some of these draws; faint arrows are unlikely.
+
+        Args:
+            kernel: a learned kernel, or one made of one involution.
+            count: how many arrows.
+            axes: one Matplotlib axes to draw on; by default that of a new figure.
+
+        Returns:
+            The Matplotlib axes.
+
+        Raises:
+            InputError: if the kernel has no single proposal.
+        """
+        return view("plot_proposal")(self, kernel, count, axes)
+
     def report(
         self,
         path: PathLike,
         kernel: AbstractKernel | None = None,
         assessment: Assessment | None = None,
         evidence: Evidence | None = None,
+        truths: Mapping[str, Number] | None = None,
     ) -> Path:
         """Write one self-contained HTML file that says whether these draws can be trusted.
 
@@ -198,11 +270,12 @@ class Draws:
             kernel: what made the draws, to show how it moves and how it was learned.
             assessment: what `assess` returned, to show the bound against steps.
             evidence: what `evidence` returned, to show log Z, also of every mode.
+            truths: known values by name, drawn in the pair plot.
 
         Returns:
             The path.
         """
-        return view("report")(self, path, kernel=kernel, assessment=assessment, evidence=evidence)
+        return view("report")(self, path, kernel, assessment, evidence, truths)
 
     def _repr_html_(self) -> str:
         return view("draws_html")(self)

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from involutive._xla.lapack import one_by_one
 from involutive.core.errors import check, check_count
+from involutive.core.views import view
 from involutive.targets.black_box import BlackBox, OnHost, black_box
 from involutive.targets.by_name import Arguments
 from involutive.targets.flat import flattened, of_vector
@@ -248,6 +249,29 @@ class Target(eqx.Module):
     def coordinate(self, i: int) -> str:
         """The name of a flat coordinate: `x[2]`, or the name it has in `like`."""
         return f"x[{i}]" if self.form is None else self.form.coordinate(i)
+
+    def facts(self) -> dict[str, str]:
+        """What is known of the target, in words."""
+        facts = {"coordinates": str(self.dim)}
+        if self.parameters is not None:
+            facts["parameters"] = repr(self.parameters)
+        if self.black_box is not None:
+            facts["density"] = "a Python function" + (" with its gradient" * self.has_gradient)
+        if self.prior is not None:
+            facts["starts from"] = "the prior"
+        if self.sample is not None:
+            facts["exact draws"] = "known"
+        if self.modes is not None:
+            facts["modes"] = f"{len(self.modes.weights)}, with known weights"
+        return facts
+
+    def __repr__(self) -> str:
+        return (
+            f"Target({self.name}: " + "; ".join(f"{k} {v}" for k, v in self.facts().items()) + ")"
+        )
+
+    def _repr_html_(self) -> str:
+        return view("target_html")(self)
 
 
 @eqx.filter_jit
