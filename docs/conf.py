@@ -12,7 +12,7 @@ from involutive._version import __version__
 project = "involutive"
 author = "the authors of involutive"
 version = release = __version__
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_design"]
 html_theme = "sphinx_book_theme"
 html_title = "involutive"
 html_theme_options = {"navbar_persistent": []}  # one search field, not two
@@ -23,6 +23,7 @@ exclude_patterns = ["_build", "jupyter_execute"]
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
+nb_execution_timeout = 600  # seconds per cell; learning on a busy machine
 autodoc_typehints = "description"
 
 

@@ -13,8 +13,15 @@ import involutive as inv
 from involutive.diagnostics.measured import Estimate
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PAGES = [
+    page
+    for page in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
+    if not {"_build", "jupyter_execute"} & set(page.parts)
+]
+# plain blocks, and the cells of pages that `make docs` executes, without their options
+BLOCK = re.compile(
+    r"^```(?:python|\{code-cell\}[^\n]*)\n(?::[^\n]*\n)*(.*?)^```", re.DOTALL | re.MULTILINE
+)
 
 pytestmark = [
     pytest.mark.usefixtures("as_users_run", "foreign_style"),
@@ -40,7 +47,7 @@ def small(monkeypatch):
             options["until"] = inv.Until(ess=options["until"].ess, max_samples=40)
         return sample(kernel, **options)
 
-    def learn(target, *, key, samples=None, initial=None, budget=None):
+    def learn(target, *, key, **options):
         return learned(target)
 
     def evidence(kernel, **options):  # the plain kernel has no density of its proposal
@@ -66,11 +73,12 @@ WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
 # other libraries to import, and many kernels to compile
-SLOW = ("arviz", "assess", "compose", "doors", "evidence", "models")
+SLOW = ("arviz", "assess", "compose", "doors", "evidence", "gallery", "models")
 
 
 def fast(page):
-    return pytest.param(page, marks=pytest.mark.deep if page.stem in SLOW else (), id=page.stem)
+    slow = page.stem in SLOW or page.parent.name == "tutorials"  # `make docs` executes these
+    return pytest.param(page, marks=pytest.mark.deep if slow else (), id=page.stem)
 
 
 @pytest.mark.parametrize("page", [fast(page) for page in WITH_CODE])
@@ -90,9 +98,12 @@ def test_there_is_code_to_run():
 
 
 def test_every_page_is_listed_and_every_listed_page_exists():
-    listed = re.findall(r"^([a-z-]+)$", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE)
-    pages = {page.stem for page in PAGES if page.parent.name == "docs"} - {"index"}
-    assert set(listed) == pages
+    docs = ROOT / "docs"
+    lists = re.findall(r"```\{toctree\}\n(.*?)```", (docs / "index.md").read_text(), re.DOTALL)
+    listed = [name for part in lists for name in re.findall(r"^([a-z/-]+)$", part, re.MULTILINE)]
+    pages = {str(p.relative_to(docs).with_suffix("")) for p in PAGES if docs in p.parents}
+    assert set(listed) == pages - {"index"}
+    assert len(listed) == len(set(listed))
 
 
 def test_links_between_pages_lead_somewhere():
@@ -102,6 +113,8 @@ def test_links_between_pages_lead_somewhere():
             assert (page.parent / link).exists(), (page.name, link)
         for image in re.findall(r"```\{image\} (\S+)", text):
             assert (page.parent / image).exists(), (page.name, image)
+        for card in re.findall(r"^:link: (\S+)$", text, re.MULTILINE):
+            assert (page.parent / f"{card}.md").exists(), (page.name, card)
 
 
 def test_the_readme_is_short_and_names_the_two_commands():

@@ -74,7 +74,9 @@ def examine() -> dict[str, Any]:
     import jax.numpy as jnp
 
     devices = jax.devices()
-    folder = Path(str(jax.config.jax_compilation_cache_dir or machine.cache_folder()))
+    folder = Path(
+        str(getattr(jax.config, "jax_compilation_cache_dir", None) or machine.cache_folder())
+    )
     files = [path for path in folder.glob("*") if path.is_file()] if folder.is_dir() else []
     size = sum(path.stat().st_size for path in files)
     return {

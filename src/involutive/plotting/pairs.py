@@ -41,8 +41,8 @@ def pair_grid(
 ) -> np.ndarray:
     """Draw quantities `(chains, draws)`, coloured by the modes `labels` of their draws."""
     names, count = list(rows), len(rows)
-    size = (min(9.0, 1.9 * count + 1.2),) * 2
-    axes = canvas(count, count, size, axes)
+    side = min(9.0, 1.9 * count + 1.2)
+    axes = canvas(count, count, (side, side), axes)
     several = labels is not None and len(np.unique(labels)) > 1
     for i, j in np.ndindex(count, count):
         axis = axes[i, j]

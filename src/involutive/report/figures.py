@@ -34,7 +34,8 @@ def pairs(
 ) -> Any:
     """Every two quantities against each other, coloured by mode, each alone on the diagonal."""
     count = len(rows)
-    figure, axes = panels(count, count, (min(WIDTH, 2.0 * count + 1.2),) * 2)
+    side = min(WIDTH, 2.0 * count + 1.2)
+    figure, axes = panels(count, count, (side, side))
     pair_grid(rows, labels, truths=truths, axes=axes)
     return figure
 
