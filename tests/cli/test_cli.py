@@ -555,3 +555,13 @@ def test_the_doctor_advises_where_programs_cannot_be_kept(tmp_path, monkeypatch)
     monkeypatch.setattr(doctor.os, "access", lambda *_: False)
     (line,) = doctor.advice(tmp_path / "new", ["cpu"])
     assert "JAX_COMPILATION_CACHE_DIR" in line
+
+
+def test_a_plan_says_the_command_that_repeats_it():
+    from involutive.cli.sampling import Plan
+
+    plan = Plan(3, 8, 100, None, 2, 500.0, None, False)
+    said = plan.command("a.py:t", Path("p.inv"), Path("d.nc"))
+    assert said == (
+        "involutive sample a.py:t p.inv -o d.nc --seed 3 --chains 8 --samples 100 --thin 2 --ess 500"
+    )

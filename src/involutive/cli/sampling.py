@@ -41,9 +41,12 @@ class Plan:
         """The command that draws the same again."""
         parts = [f"involutive sample {source} {proposal} -o {out} --seed {self.seed}"]
         parts.append(f"--chains {self.chains} --samples {self.samples}")
-        parts += [f"--thin {self.thin}"] * (self.thin > 1)
-        parts += [f"--warmup {self.warmup}"] * (self.warmup is not None)
-        parts += [f"--ess {self.ess:g}"] * (self.ess is not None)
+        if self.thin > 1:
+            parts.append(f"--thin {self.thin}")
+        if self.warmup is not None:
+            parts.append(f"--warmup {self.warmup}")
+        if self.ess is not None:
+            parts.append(f"--ess {self.ess:g}")
         return " ".join(parts)
 
 
