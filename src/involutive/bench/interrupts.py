@@ -73,6 +73,8 @@ class Ending(NamedTuple):
 
 def interrupted(arguments: list[str], after: float, folder: Path, cache: Path) -> Ending:
     """Start `involutive` in a pseudo-terminal, press Ctrl-C `after` seconds, wait for the end."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background job; inherited
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     primary, secondary = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     environment |= {"JAX_COMPILATION_CACHE_DIR": str(cache), "PYTHONPATH": SOURCE, "COLUMNS": "120"}
