@@ -45,7 +45,18 @@ from involutive.kernel.symmetry_move import Symmetrised, SymmetryMove
 from involutive.learning.budget import Budget
 from involutive.learning.learn import learn
 from involutive.learning.outcome import Learned, Outcome
-from involutive.learning.settings import LearnSettings
+from involutive.learning.settings import (
+    BootstrapSettings,
+    BudgetSettings,
+    FitSettings,
+    JudgeSettings,
+    LearnSettings,
+    LookSettings,
+    RefineSettings,
+    ReplicaSettings,
+    SearchSettings,
+    StructureSettings,
+)
 from involutive.sampling.chunks import merge
 from involutive.sampling.draws import Draws
 from involutive.sampling.sample import sample
@@ -76,7 +87,9 @@ __all__ = [
     "Adaptation",
     "AdditiveCoupling",
     "Beta",
+    "BootstrapSettings",
     "Budget",
+    "BudgetSettings",
     "Cauchy",
     "Comparison",
     "ConditionalNormal",
@@ -86,6 +99,7 @@ __all__ = [
     "Draws",
     "Evidence",
     "Exponential",
+    "FitSettings",
     "FunctionBlock",
     "Gamma",
     "GaussianMixture",
@@ -94,12 +108,14 @@ __all__ = [
     "Hierarchical",
     "Info",
     "InputError",
+    "JudgeSettings",
     "Kernel",
     "Ladder",
     "Lattice",
     "LearnSettings",
     "Learned",
     "LogNormal",
+    "LookSettings",
     "MatrixBlock",
     "Mixture",
     "Mode",
@@ -111,10 +127,14 @@ __all__ = [
     "Persistent",
     "PrecisionWarning",
     "ProductMixture",
+    "RefineSettings",
+    "ReplicaSettings",
     "Sandwich",
+    "SearchSettings",
     "SignFlipBlock",
     "SignedPermutation",
     "State",
+    "StructureSettings",
     "StudentT",
     "StudentTMixture",
     "Symmetries",

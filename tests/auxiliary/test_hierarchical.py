@@ -62,13 +62,15 @@ def test_draws_have_the_density_it_states():
 )
 def test_parents_are_found(target, parents):
     points = np.random.default_rng(0).normal(size=(200, target.dim))
-    assert parents_of(BatchedDensity(target.log_density, target.dim, 64), points) == parents
+    density = BatchedDensity(target.log_density, target.dim, 64)
+    assert parents_of(density, points, inv.StructureSettings()) == parents
 
 
 def test_a_density_without_hierarchy_has_no_parents():
     target = inv.Target(lambda x: -jnp.sum((x**2 - 1) ** 2) - jnp.prod(jnp.cosh(0.1 * x)), 10)
     points = np.random.default_rng(0).normal(size=(200, 10))
-    assert parents_of(BatchedDensity(target.log_density, 10, 64), points) == []
+    density = BatchedDensity(target.log_density, 10, 64)
+    assert parents_of(density, points, inv.StructureSettings()) == []
 
 
 def test_it_is_saved_without_its_target(tmp_path):

@@ -13,7 +13,9 @@ from involutive.learning.fit.mixture import Components, components_of, joined, m
 from involutive.learning.fit.responsibilities import Products, Whitened, responsibilities
 from involutive.learning.fit.weighted import FittedMixture, Space
 from involutive.learning.judge.independence import chain_metrics
-from involutive.learning.settings import LearnSettings
+from involutive.learning.settings import FitSettings, LearnSettings
+
+FIT = FitSettings()
 
 CENTRES = np.array([[-8.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
 MIXTURE = Components(np.log([0.2, 0.3, 0.5]), CENTRES, np.tile(np.eye(2), (3, 1, 1)))
@@ -74,8 +76,8 @@ def test_light_components_between_modes_do_not_link_them():
     means = np.concatenate([CENTRES, between, [[0.0, -40.0]]])
     weights = np.array([0.2, 0.3, 0.485, 0.004, 0.003, 0.003, 0.005])
     bridged = Components(np.log(weights), means, np.tile(np.eye(2), (7, 1, 1)))
-    assert len(merged(bridged).means) == 3  # two modes and what lies between are one
-    apart = merged(bridged, light=0.02)
+    assert len(merged(bridged, FIT.overlap).means) == 3  # two modes and what lies between are one
+    apart = merged(bridged, FIT.overlap, light=0.02)
     assert len(apart.means) in (4, 5)  # one in the middle may be near none; the far one stays
     assert np.linalg.norm(apart.means - [0.0, -40.0], axis=1).min() < 1e-6
     np.testing.assert_allclose(np.exp(apart.log_weights).sum(), 1.0)
@@ -84,9 +86,9 @@ def test_light_components_between_modes_do_not_link_them():
 def test_weights_count_as_copies():
     rng = np.random.default_rng(0)
     points, counts = MIXTURE.draws(600, rng), rng.integers(1, 4, 600)
-    start = fit_mixture(points, 3, jr.key(0), iterations=1)
-    weighted = improved(start, points, counts.astype(float), 5)
-    copied = improved(start, np.repeat(points, counts, axis=0), None, 5)
+    start = fit_mixture(points, 3, jr.key(0), FIT, iterations=1)
+    weighted = improved(start, points, counts.astype(float), 5, FIT)
+    copied = improved(start, np.repeat(points, counts, axis=0), None, 5, FIT)
     np.testing.assert_allclose(weighted.means, copied.means, atol=0.01)
 
 
@@ -94,7 +96,7 @@ def test_a_component_with_few_points_stays_nearly_as_it_was():
     rng = np.random.default_rng(0)
     points = np.concatenate([CENTRES[:2][rng.integers(0, 2, 400)], CENTRES[2:].repeat(3, 0)])
     points = points + rng.normal(size=points.shape)
-    held, free = (improved(MIXTURE, points, None, 6, prior=prior) for prior in (20.0, 1e-3))
+    held, free = (improved(MIXTURE, points, None, 6, FIT, prior) for prior in (20.0, 1e-3))
     assert np.abs(held.means[2] - CENTRES[2]).max() < 0.2
     assert np.abs(held.covariances[2] - np.eye(2)).max() < 0.3
     assert np.linalg.eigvalsh(free.covariances[2])[0] < 0.5  # three points alone
@@ -103,7 +105,7 @@ def test_a_component_with_few_points_stays_nearly_as_it_was():
 
 def test_overlapping_components_become_one_with_their_moments():
     twice = joined([MIXTURE, MIXTURE._replace(means=CENTRES + 0.5)], (0.5, 0.5))
-    few = merged(twice)
+    few = merged(twice, FIT.overlap)
     assert len(few.means) == 3
     order = np.argsort(few.log_weights)
     np.testing.assert_allclose(np.exp(few.log_weights[order]), [0.2, 0.3, 0.5])

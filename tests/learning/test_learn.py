@@ -229,7 +229,7 @@ def test_points_very_far_out_leave_a_mixture_finite():
     points = np.random.default_rng(0).normal(size=(400, 3))
     points[:3] *= 1e12
     points[5] *= 1e18
-    law = fit_mixture(jnp.asarray(points), 8, jr.key(0)).distribution()
+    law = fit_mixture(jnp.asarray(points), 8, jr.key(0), inv.FitSettings()).distribution()
     assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(law))
 
 
@@ -307,8 +307,9 @@ def test_mixture_finds_separate_clusters():
     points = jnp.concatenate(
         [c[None] + jr.normal(jr.key(i), (500, 2)) for i, c in enumerate(centres)]
     )
-    mixture = fit_mixture(points, 6, jr.key(9))
-    assert count_clusters(mixture) == 3
+    settings = inv.FitSettings()
+    mixture = fit_mixture(points, 6, jr.key(9), settings)
+    assert count_clusters(mixture, settings.overlap) == 3
 
 
 def test_figures_see_a_rare_sticky_state():

@@ -1,6 +1,7 @@
 """The last look: what proposal and chains have missed is found, and nothing where nothing is."""
 
 import time
+from dataclasses import replace
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -34,9 +35,9 @@ def two(narrow: float = 0.3, apart: float = 4.0) -> inv.Target:
     return inv.Target(log_density, 5, name="two")
 
 
-def problem_of(target, budget=None):
+def problem_of(target, budget=None, settings=SMALL):
     law = initial_distribution(None, target, 3.0)
-    return pose(target, law, SMALL, budget or Budget(), jr.key(0), False, None)
+    return pose(target, law, settings, budget or Budget(), jr.key(0), False, None)
 
 
 def normal(target, means, variance=1.0):
@@ -89,8 +90,8 @@ def test_what_chains_visit_is_not_missed(monkeypatch):
     seen = []
     whole = looks._visited
     monkeypatch.setattr(looks, "_visited", lambda *a: seen.append(whole(*a)) or seen[-1])
-    monkeypatch.setattr(looks, "STEPS", 2000)
-    learned = looked_at(problem_of(target), moved)
+    settings = replace(SMALL, look=inv.LookSettings(steps=2000))
+    learned = looked_at(problem_of(target, settings=settings), moved)
     assert seen == [True] and learned.outcome.looked.missed == 0.0
 
 

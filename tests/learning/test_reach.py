@@ -18,17 +18,19 @@ from involutive.learning.find.climbs import (
 )
 from involutive.learning.judge.compose import compose
 
+SEARCH = inv.SearchSettings()
+
 
 def test_newton_steps_reach_the_top_of_an_oblique_ridge():
     """From 64 places where ascents may have ended, all to one top, with the covariance there."""
     target = inv.targets.correlated_gaussian(6, condition=1e4)
     density = BatchedDensity(target.log_density, 6, 64)
     points = np.random.default_rng(0).normal(size=(64, 6)).astype(density.dtype)
-    tops, heights, scales, axes = newton(density, points, density.values(points))
+    tops, heights, scales, axes = newton(density, points, density.values(points), SEARCH)
     assert np.abs(heights).max() < 1e-3
     none = np.zeros(64)
     climbed = Climbed(points, tops, points, none, scales, axes)
-    assert len(different_tops(climbed)) == 1
+    assert len(different_tops(climbed, SEARCH)) == 1
     np.testing.assert_allclose(np.sort(scales[0]), np.geomspace(1, 100, 6), rtol=1e-2)
 
 
@@ -38,7 +40,7 @@ def test_a_density_without_bound_is_not_resolved():
     density = BatchedDensity(target.log_density, 4, 64)
     points = np.array([[0.0, 1, 1, 1], [-60.0, 1, 1, 1]]).astype(np.float32)
     scales, _ = local_scales(density.hessians(points))
-    assert resolved(points, scales).tolist() == [True, False]
+    assert resolved(points, scales, SEARCH).tolist() == [True, False]
 
 
 def test_symmetries_move_between_local_move_and_a_poor_proposal():

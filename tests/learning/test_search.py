@@ -20,12 +20,13 @@ from involutive.learning.find.climbs import (
     promising,
 )
 from involutive.learning.find.moves import Particles, move
-from involutive.learning.find.search import BESIDE_NATS, find_modes
+from involutive.learning.find.search import find_modes
 from involutive.learning.problem import initial_distribution, pose
 from involutive.learning.settings import LearnSettings
 from involutive.learning.weights import effective
 
 DEFAULT = LearnSettings()
+SEARCH = DEFAULT.search
 
 
 def bent(x):
@@ -85,7 +86,7 @@ def test_moves_keep_the_law(gradients, each):
     factor = np.tile(factor, (2000, 1, 1)) if each else factor
     places = Particles.at(rows, start, gradients)
     for _ in range(40):
-        places, rate = move(rows, places, factor, 0.4 if gradients else 1.2, rng)
+        places, rate = move(rows, places, factor, 0.4 if gradients else 1.2, rng, 4)
     assert 0.2 < rate.mean() < 1.0
     assert abs(np.corrcoef(start[:, 0], places.points[:, 0])[0, 1]) < 0.1
     np.testing.assert_allclose(places.points.mean(0), 0.0, atol=0.09)
@@ -98,14 +99,14 @@ def test_a_move_never_goes_where_the_density_is_not():
     places = Particles.at(half, np.full((64, 1), 0.1), False)
     rng = np.random.default_rng(0)
     for _ in range(20):
-        places, _ = move(half, places, np.eye(1), 2.0, rng)
+        places, _ = move(half, places, np.eye(1), 2.0, rng, 4)
     assert (places.points > 0).all() and np.isfinite(places.values).all()
 
 
 def test_climbs_end_at_the_top_whatever_the_scale():
     scales = jnp.array([1e-3, 1e3])
     rows = BatchedDensity(lambda x: -0.5 * jnp.sum((x / scales) ** 2), 2, 64)
-    tops, heights = ascend(rows, np.random.default_rng(0).normal(size=(64, 2)), 200)
+    tops, heights = ascend(rows, np.random.default_rng(0).normal(size=(64, 2)), 200, SEARCH)
     assert heights.min() > -0.1
     spread = climb(rows, tops, jr.key(0), DEFAULT, gradients=True).points
     assert (spread.std(0) / np.asarray(scales)).min() > 0.5
@@ -120,7 +121,7 @@ def test_a_few_steps_show_where_to_climb():
 
     points = np.random.default_rng(0).normal(size=(640, 2)) * 3
     points[:5] = -4.0 + 0.2 * np.random.default_rng(1).normal(size=(5, 2))
-    best = promising(BatchedDensity(narrow_and_wide, 2, 64), points, 5, DEFAULT.screen_steps)
+    best = promising(BatchedDensity(narrow_and_wide, 2, 64), points, 5, DEFAULT)
     assert (np.abs(best + 4.0) < 1.0).all()
 
 
@@ -128,7 +129,7 @@ def test_a_few_steps_show_where_to_climb():
 def test_annealing_carries_draws_to_both_modes(gradients):
     target = inv.targets.mixture([[-4.0, 0.0], [4.0, 0.0]], [0.3, 0.7], 0.5)
     rows, law = rows_of(target, 512), BatchedDistribution(Normal(jnp.zeros(2), jnp.full(2, 3.0)))
-    points, log_weights = finite_draws(rows, law, jr.key(0), 2048)
+    points, log_weights = finite_draws(rows, law, jr.key(0), 2048, SEARCH)
     found = anneal(rows, law, points, log_weights, jr.key(1), DEFAULT, gradients=gradients).points
     assert abs((found[:, 0] > 0).mean() - 0.7) < 0.06
     right = found[found[:, 0] > 0]
@@ -141,7 +142,7 @@ def test_draws_are_resampled_only_where_they_weigh_evenly():
         inv.targets.gaussian(2),
         BatchedDistribution(Normal(jnp.zeros(2), jnp.full(2, 3.0))),
     )
-    points, log_weights = finite_draws(rows_of(target), law, jr.key(0), 8192)
+    points, log_weights = finite_draws(rows_of(target), law, jr.key(0), 8192, SEARCH)
     assert effective(np.zeros(7)) == pytest.approx(7.0)
     picked = resampled(points, log_weights, 4000, jr.key(1), 500.0)
     assert picked is not None
@@ -153,7 +154,7 @@ def test_draws_are_resampled_only_where_they_weigh_evenly():
 def test_annealing_knows_the_integral():
     rows = BatchedDensity(lambda x: 2.0 + jnp.sum(jax.scipy.stats.norm.logpdf(x, 1.0, 0.2)), 2, 512)
     law = BatchedDistribution(Normal(jnp.zeros(2), jnp.full(2, 3.0)))
-    points, log_weights = finite_draws(rows, law, jr.key(0), 2048)
+    points, log_weights = finite_draws(rows, law, jr.key(0), 2048, SEARCH)
     found = anneal(rows, law, points, log_weights, jr.key(1), DEFAULT, gradients=False)
     assert found.log_z == pytest.approx(2.0, abs=0.2)
     rows.limit = rows.evaluations + 3 * 2048
@@ -176,7 +177,7 @@ def test_a_spike_of_no_mass_leaves_the_way_into_it():
     starts = 3 * np.random.default_rng(0).normal(size=(256, 6))
     climbed = climb(rows, starts, jr.key(0), DEFAULT, gradients=True)
     assert (climbed.log_masses < -DEFAULT.spike_nats).mean() > 0.9
-    passed = on_the_way(rows, starts, -BESIDE_NATS, jr.key(1), DEFAULT, gradients=True)
+    passed = on_the_way(rows, starts, -SEARCH.beside_nats, jr.key(1), DEFAULT, gradients=True)
     assert len(passed) > 100
     low, high = np.quantile(passed[:, 0], [0.02, 0.98])
     assert -15 < low < -6 and high > 0
@@ -215,7 +216,7 @@ def test_tops_of_one_mode_are_one():
     rows = rows_of(inv.targets.mog6(), 64)
     starts = 4 * np.random.default_rng(0).normal(size=(128, 2))
     climbed = climb(rows, starts, jr.key(0), DEFAULT, gradients=False)
-    assert len(different_tops(climbed)) == len(climbed.laplace()[0]) == 6
+    assert len(different_tops(climbed, SEARCH)) == len(climbed.laplace(SEARCH)[0]) == 6
 
 
 def test_a_narrow_mode_in_many_dimensions_is_climbed_to_from_narrow_starts():

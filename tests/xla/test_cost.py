@@ -11,7 +11,7 @@ from involutive._xla.cost import affordable, much_work, operations
 from involutive._xla.program import program_of
 from involutive.bijections.whitening import whitening
 from involutive.learning.fit.weighted import normal_around
-from involutive.learning.settings import LearnSettings
+from involutive.learning.settings import FitSettings, LearnSettings
 from involutive.sampling.steps import advance_learned, advance_network, compiled_for
 
 
@@ -86,7 +86,8 @@ def test_much_work_counts_the_density_and_what_moves_it():
 def test_chains_of_much_work_are_compiled_to_run_fast():
     for log_density, moves in ((normal, advance_learned), (regression(1000), advance_network)):
         target = inv.Target(log_density, dim=4)
-        law = normal_around(np.random.default_rng(1).normal(size=(50, 4))).distribution()
+        points = np.random.default_rng(1).normal(size=(50, 4))
+        law = normal_around(points, FitSettings()).distribution()
         g = whitening(np.random.default_rng(0).normal(size=(100, 4)))
         kernel = inv.Kernel(target, inv.FunctionBlock(g), law)
         assert compiled_for(kernel, program_of(log_density, 4)) is moves

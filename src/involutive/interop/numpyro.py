@@ -192,11 +192,12 @@ class InvolutiveKernel(MCMCKernel):
         return _Learned(learn(model.target, jr.fold_in(as_key(rng_key), 1)), model)
 
     def _learn_in_warmup(self, goal: Target, key: Key[Array, ""]) -> AbstractKernel:
-        from involutive.learning.budget import USUAL_EVALUATIONS, Budget
+        from involutive.learning.budget import Budget
         from involutive.learning.learn import learn
+        from involutive.learning.settings import BudgetSettings
 
         share = max(self._num_warmup, 1) / USUAL_WARMUP
-        budget = Budget(evaluations=share * USUAL_EVALUATIONS)
+        budget = Budget(evaluations=share * BudgetSettings().usual_evaluations)
         learned = learn(goal, key=key, budget=budget, progress=self._progress)
         if not learned.outcome.converged:
             warnings.warn(

@@ -12,10 +12,10 @@ from flowjax.distributions import StandardNormal
 from involutive._xla.batched import BatchedDistribution
 from involutive._xla.compilation import on_device
 from involutive.core.keys import split
+from involutive.core.types import Number
 from involutive.involutions.architectures import paper_network
 from involutive.kernel.classical import random_walk
 from involutive.kernel.kernel import Kernel
-from involutive.learning.budget import ROUNDS
 from involutive.learning.find.annealing import finite_draws
 from involutive.learning.find.climbs import Climbed
 from involutive.learning.find.search import gradients_useful
@@ -23,58 +23,60 @@ from involutive.learning.judge.compose import best_composition, best_so_far
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import local_move
+from involutive.learning.settings import BootstrapSettings
 from involutive.learning.stages import Cost, Fitted, Found, Looked, Proposal, Row
 from involutive.training.bootstrap import BootstrapConfig, Bootstrapped, bootstrap
 from involutive.training.fit import TrainConfig
 from involutive.training.mgan.config import MganConfig
 from involutive.training.mgan.objective import Mgan
 
-AUXILIARY = 30  # the paper's auxiliary dimension in two dimensions
-CHANCE = 0.3  # of a local move in the kernel that is returned; a guess
-
 
 def learn_by_bootstrap(problem: Problem) -> Learned:
     """Train the paper's network on its own draws, and compose it with a local move."""
     key_net, key_start, key_train, key_local, key_pilot = split(problem.keys.rounds, 5)
-    target, law, spending = problem.target, problem.law, problem.spend(ROUNDS, Cost())
-    auxiliary = max(AUXILIARY, 2 * target.dim) + target.dim % 2
+    target, law, settings = problem.target, problem.law, problem.settings
+    how, spending = settings.bootstrap, problem.spend(settings.budget.rounds, Cost())
+    auxiliary = max(how.auxiliary, how.auxiliary_per_dim * target.dim) + target.dim % 2
     network = paper_network(key_net, target.dim, auxiliary)
     kernel = Kernel(target, network, StandardNormal((auxiliary,)), law)
-    starts = finite_draws(spending.density, BatchedDistribution(law), key_start, 64)[0]
+    x = BatchedDistribution(law)
+    starts = finite_draws(spending.density, x, key_start, how.starts, settings.search)[0]
     if not len(starts):
         return best_so_far(problem, None, "budget")
-    gradients = gradients_useful(spending.density, starts)
-    step = on_device(0.5 * np.std(starts, axis=0))
+    gradients = gradients_useful(spending.density, starts, settings.search)
+    step = on_device(how.first_step * np.std(starts, axis=0))
     first = None if gradients else random_walk(target, jnp.diag(step), law)
-    config = schedule(problem.plan.budget.scale, spending)
+    config = schedule(problem.plan.scale, spending, how)
     made = bootstrap(
         kernel, Mgan(MganConfig.combined()), key=key_train, first=first, config=config,
         progress=problem.progress, spent=lambda: not spending.allows(),
     )  # fmt: skip
     fitted = _fitted(made, config, starts, gradients, spending)
     local = local_move(
-        target, on_device(made.samples[-problem.settings.training_draws :]), key_local,
+        target, on_device(made.samples[-settings.training_draws :]), key_local, settings,
         gradients=gradients, initial=law,
     )  # fmt: skip
-    places = starts[np.resize(np.arange(len(starts)), problem.settings.pilot_chains)]
+    places = starts[np.resize(np.arange(len(starts)), settings.pilot_chains)]
     elsewhere = np.zeros(len(places), bool)
     return best_composition(
-        problem, problem.spend(1.0, fitted.cost), fitted, fitted.proposal, local, law, (CHANCE,),
-        places, elsewhere, key_pilot,
+        problem, problem.spend(settings.budget.look, fitted.cost), fitted, fitted.proposal, local,
+        law, (how.chance,), places, elsewhere, key_pilot,
     )  # fmt: skip
 
 
-def schedule(scale: float, spending: Spending) -> BootstrapConfig:
+def schedule(scale: Number, spending: Spending, settings: BootstrapSettings) -> BootstrapConfig:
     """A-NICE-MC's ten rounds, each made shorter, or fewer for a smaller budget."""
     share = min(scale, 1.0)
-    steps, rounds = max(int(300 * share), 20), max(int(10 * share**0.5), 2)
+    steps = max(int(settings.updates * share), settings.least_updates)
+    rounds = max(int(settings.rounds * share**0.5), settings.least_rounds)
     seconds = max(spending.allowance.seconds, 0.1) / rounds
-    train = TrainConfig(steps=steps, chunk=max(steps // 5, 1), patience=None, seconds=seconds)
+    chunk = max(steps // settings.looks, 1)
+    train = TrainConfig(steps=steps, chunk=chunk, patience=None, seconds=seconds)
     return BootstrapConfig(
         rounds=rounds,
         train=train,
-        draws=max(int(500 * share), 50),
-        burn_in=max(int(200 * share), 20),
+        draws=max(int(settings.draws * share), settings.least_draws),
+        burn_in=max(int(settings.burn_in * share), settings.least_burn_in),
     )
 
 
@@ -92,7 +94,7 @@ def _fitted(
     ess = last.get("ess", 0.0)
     proposal = Proposal(made.kernel, last.get("acceptance", 0.0), ess, 0, history)
     cost = spending.cost
-    none = Climbed.none(starts.shape[1], starts.dtype).laplace()
+    none = Climbed.none(starts.shape[1], starts.dtype).laplace(spending.problem.settings.search)
     found = Found(made.samples, starts, *none, -np.inf, gradients, True, cost)
     reached: list[Row] = [{"seconds": cost.seconds, "ess": ess}]
     return Fitted(

@@ -10,13 +10,7 @@ from dataclasses import dataclass
 
 from involutive.core.errors import check
 from involutive.core.types import Number
-
-DEFAULT_SECONDS = 300.0  # where no budget is given; what the default sizes need is far less
-USUAL_SECONDS = 30.0  # that the default sizes take on two cores, compilation included
-LEAST_EVALUATIONS = 2000  # below which nothing can be found, let alone measured; a guess
-USUAL_EVALUATIONS = 8e6  # that the default sizes take; a guess
-# shares of a budget after which a stage must have ended; guesses
-SEARCH, FIT, STRUCTURE, ROUNDS, PILOT, REPLICAS, LOOK = 0.35, 0.5, 0.6, 0.7, 0.8, 0.93, 1.0
+from involutive.learning.settings import BudgetSettings
 
 
 @dataclass(frozen=True)
@@ -44,16 +38,6 @@ class Budget:
         for name, value in (("seconds", self.seconds), ("evaluations", self.evaluations)):
             check(value is None or value > 0, f"{name} of a budget must be positive, got {value}")
 
-    @property
-    def scale(self) -> float:
-        """How large the sizes should be relative to the defaults."""
-        shares = [1.0]
-        if self.seconds is not None:
-            shares.append(self.seconds / USUAL_SECONDS)
-        if self.evaluations is not None:
-            shares.append(self.evaluations / USUAL_EVALUATIONS)
-        return max(min(shares), 0.002)
-
 
 @dataclass(frozen=True)
 class Allowance:
@@ -74,21 +58,33 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Plan:
-    """A budget with the moment at which learning began."""
+    """A budget with the moment at which learning began, and how it is shared out."""
 
     budget: Budget
     began: Number
+    settings: BudgetSettings
+
+    @property
+    def scale(self) -> float:
+        """How large the sizes should be relative to the defaults."""
+        shares, usual = [1.0], self.settings
+        if self.budget.seconds is not None:
+            shares.append(self.budget.seconds / usual.usual_seconds)
+        if self.budget.evaluations is not None:
+            shares.append(self.budget.evaluations / usual.usual_evaluations)
+        return max(min(shares), usual.least_scale)
 
     @property
     def too_small(self) -> bool:
         """Whether the budget allows no search at all."""
         limit = self.budget.evaluations
-        return limit is not None and limit < LEAST_EVALUATIONS
+        return limit is not None and limit < self.settings.least_evaluations
 
     @property
     def seconds(self) -> float:
         """Seconds that learning may take, compilation included."""
-        return DEFAULT_SECONDS if self.budget.seconds is None else float(self.budget.seconds)
+        given = self.budget.seconds
+        return float(self.settings.default_seconds if given is None else given)
 
     def until(self, share: Number, evaluations: int) -> Allowance:
         """What may be spent until a share of the budget is gone, of which so many are spent."""

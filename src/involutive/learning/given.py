@@ -11,35 +11,34 @@ from involutive.auxiliary import GaussianMixture
 from involutive.bijections.whitening import Whitening
 from involutive.core.errors import check
 from involutive.core.keys import split
-from involutive.core.types import ArrayLike
+from involutive.core.types import ArrayLike, Number
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import AbstractKernel, Kernel
-from involutive.learning.budget import SEARCH
 from involutive.learning.find.annealing import finite_points
 from involutive.learning.find.climbs import Climbed
-from involutive.learning.find.search import DISPERSED, gradients_useful
+from involutive.learning.find.search import gradients_useful
 from involutive.learning.fit.mixture import components_of
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem
 from involutive.learning.refine.rounds import train_on_draws
+from involutive.learning.settings import SearchSettings
 from involutive.learning.stages import Cost, Fitted, Found
 from involutive.sampling.draws import Draws
 from involutive.training.fit import check_samples
 from involutive.training.likelihood import proposal_law
 
-LIGHTEST = 0.01  # weight of a component that is weighed for the new density; a guess
-MOST_POINTS = 2000  # of the draws that X is made of; a guess
-
 
 def as_initial(
     initial: AbstractDistribution | AbstractKernel | Draws | ArrayLike | None,
+    settings: SearchSettings,
 ) -> AbstractDistribution | ArrayLike | None:
     """X or starting points: a kernel stands for its proposal, draws for their positions."""
     if isinstance(initial, Learned):
         return proposal_law(initial.proposal)
     if isinstance(initial, Draws):
         rows = initial.positions.reshape(-1, initial.positions.shape[2])
-        return rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_POINTS)).astype(int)]
+        count = min(len(rows), settings.given_points)
+        return rows[np.linspace(0, len(rows) - 1, count).astype(int)]
     found = type(initial).__name__
     check(
         not isinstance(initial, AbstractKernel),
@@ -66,11 +65,11 @@ def from_kernel(problem: Problem, kernel: AbstractKernel) -> Found:
     law = BatchedDistribution(proposal_law(kernel.proposal))
     key_points, key_far = split(problem.keys.find, 2)
     found = _found(problem, law.draws(key_points, problem.settings.particles), key_far)
-    tops, factors, log_masses = _components(kernel.proposal)
+    tops, factors, log_masses = _components(kernel.proposal, problem.settings.search.given_lightest)
     return replace(found, tops=tops, factors=factors, log_masses=log_masses)
 
 
-def _components(proposal: Kernel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _components(proposal: Kernel, lightest: Number) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Means, square roots of covariances and log weights of a mixture proposal; none of others.
 
     They stand for the modes that a search would have found, and are the first to be weighed.
@@ -81,7 +80,7 @@ def _components(proposal: Kernel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return np.zeros((0, dim)), np.zeros((0, dim, dim)), np.zeros(0)
     assert isinstance(f, FunctionBlock) and isinstance(f.g, Whitening)
     mixture = components_of(proposal.auxiliary)
-    heavy = mixture.log_weights > np.log(LIGHTEST)  # without what only covers X
+    heavy = mixture.log_weights > np.log(lightest)  # without what only covers X
     mean, factor = (np.asarray(part.unwrap(), np.float64) for part in (f.g.mean, f.g.factor))
     tops = mean + mixture.means[heavy] @ factor.T
     roots = factor @ np.linalg.cholesky(mixture.covariances[heavy])
@@ -89,15 +88,16 @@ def _components(proposal: Kernel) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _found(problem: Problem, points: np.ndarray, key: Key[Array, ""]) -> Found:
-    spending = problem.spend(SEARCH, Cost())
+    settings = problem.settings
+    spending = problem.spend(settings.budget.search, Cost())
     points = finite_points(spending.density, points.astype(spending.density.dtype))
     check(
-        len(points) >= 20,
+        len(points) >= settings.search.given_least,
         f"the log density is finite at {len(points)} of the points to start from, too few to learn "
         "from; learn without start= or samples=",
     )
-    far = BatchedDistribution(problem.law).draws(key, DISPERSED)
+    far = BatchedDistribution(problem.law).draws(key, settings.search.dispersed)
     far = finite_points(spending.density, far.astype(points.dtype))
-    gradients = gradients_useful(spending.density, points)
-    none = Climbed.none(points.shape[1], points.dtype).laplace()
+    gradients = gradients_useful(spending.density, points, settings.search)
+    none = Climbed.none(points.shape[1], points.dtype).laplace(settings.search)
     return Found(points, far, *none, -np.inf, gradients, True, spending.cost)

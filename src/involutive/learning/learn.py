@@ -111,8 +111,8 @@ def learn(
     began = time.perf_counter()
     make_room()
     root, settings = as_key(key), settings or LearnSettings()
-    given_initial = as_initial(initial)
-    law = initial_distribution(given_initial, target, settings.initial_sd)
+    given_initial = as_initial(initial, settings.search)
+    law = initial_distribution(given_initial, target, settings.initial_sd, settings.search)
     check_density(target)
     problem = pose(
         target, law, settings, as_budget(budget), root, progress, devices_here(mesh), began
@@ -167,7 +167,7 @@ def _pipeline(
         if last.rounds == 0 and (last.settled or last.symmetries is not None):
             stage(4)
             learned = measure(problem, last, problem.keys.judge)
-            if borne_out(learned, last.proposal.ess, problem.settings.poor):
+            if borne_out(learned, last.proposal.ess, problem.settings):
                 return learned
             last = replace(last, settled=False)
         stage(3)

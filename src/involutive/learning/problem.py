@@ -16,7 +16,7 @@ from involutive.core.errors import InputError, check
 from involutive.core.keys import split
 from involutive.core.types import ArrayLike, Number
 from involutive.learning.budget import Allowance, Budget, Plan
-from involutive.learning.settings import LearnSettings
+from involutive.learning.settings import LearnSettings, SearchSettings
 from involutive.learning.stages import Cost
 from involutive.sampling.progress import current
 from involutive.targets.target import Target
@@ -128,19 +128,25 @@ def pose(
     its key unless a deadline cuts it short.
     """
     work = operations(target.log_density, target.dim)
-    search = budget.scale * affordable(work, SEARCH_OPERATIONS)
-    rounds = budget.scale * affordable(work, TRAINING_OPERATIONS)
+    plan = Plan(budget, time.perf_counter() if began is None else began, settings.budget)
+    search = plan.scale * affordable(work, SEARCH_OPERATIONS)
+    rounds = plan.scale * affordable(work, TRAINING_OPERATIONS)
     settings = settings.scaled(search, rounds)
     block = min(BLOCK, 1 << (settings.climbers.bit_length() - 1))
-    plan = Plan(budget, time.perf_counter() if began is None else began)
     keys = Keys(*split(key, len(Keys._fields)))
     return Problem(target, law, settings, plan, keys, progress, devices, block)
 
 
 def initial_distribution(
-    initial: AbstractDistribution | ArrayLike | None, target: Target, sd: Number
+    initial: AbstractDistribution | ArrayLike | None,
+    target: Target,
+    sd: Number,
+    settings: SearchSettings | None = None,
 ) -> AbstractDistribution:
-    """X: as given, a normal around given points, the target's prior, or N(0, sd² I)."""
+    """X: as given, a normal around given points, the target's prior, or N(0, sd² I).
+
+    The normal around given points is `settings.initial_wider` times as wide as they are.
+    """
     dim = target.dim
     if initial is None:
         prior = getattr(target, "initial", None)
@@ -163,7 +169,8 @@ def initial_distribution(
         f"initial must be a distribution or points of shape (n, {dim}), got shape {points.shape}",
     )
     check(np.isfinite(points).all(), "initial must be finite, got NaN or infinite points")
-    spread = np.maximum(2 * points.std(axis=0), 1e-3 * (1 + np.abs(points).max(axis=0)))
+    wider = (settings or SearchSettings()).initial_wider
+    spread = np.maximum(wider * points.std(axis=0), 1e-3 * (1 + np.abs(points).max(axis=0)))
     return _normal(points.mean(axis=0), spread)
 
 

@@ -16,13 +16,11 @@ from involutive.core.keys import generator, split
 from involutive.core.types import Number
 from involutive.learning.find.annealing import anneal, finite_draws, finite_points
 from involutive.learning.find.climbs import Climbed, climb
-from involutive.learning.find.search import LIGHTER, WALK_DIMS
 from involutive.learning.fit.weighted import FittedMixture, Space
 from involutive.learning.problem import Problem, Spending
+from involutive.learning.settings import SearchSettings
 
-STRETCHES = (2.0, 4.0)  # factors on the components' scales that starting places are drawn at
 Places = Callable[[int, np.random.Generator], np.ndarray]
-BEYOND_ENDS = 0.5  # share of the distance between two components that lines go on for; a guess
 
 
 class Reached(NamedTuple):
@@ -60,13 +58,12 @@ def look_again(
         key: randomness.
     """
     key_x, key_starts, key_climb, key_anneal = split(key, 4)
-    settings, density = problem.settings, spending.density
+    settings, density, search = problem.settings, spending.density, problem.settings.search
     law = BatchedDistribution(problem.law, density.block)
     none = Climbed.none(density.dim, np.dtype(density.dtype))
     try:
-        draws, log_weights = finite_draws(
-            density, law, key_x, max(int(settings.particles * settings.second_search), 64)
-        )
+        count = max(int(settings.particles * settings.second_search), search.again_particles)
+        draws, log_weights = finite_draws(density, law, key_x, count, search)
         if not len(draws):
             return Reached(none.points, none, 0)
         if not gradients:
@@ -74,14 +71,14 @@ def look_again(
                 density, law, draws, log_weights, key_anneal, settings, gradients=False
             ).points
             return Reached(reached[uncovered(reached)], none, len(reached))
-        count = max(int(settings.climbers * settings.second_search), 32)
+        count = max(int(settings.climbers * settings.second_search), search.again_climbers)
         rng = generator(key_starts)
         near = _near_x(draws, count // 2, settings.widths, rng)
         starts = np.concatenate([near, places(count // 2, rng)])
         starts = finite_points(density, starts.astype(density.dtype))
-        hmc = density.dim > WALK_DIMS
+        hmc = density.dim > search.walk_dims
         climbed = climb(density, starts, key_climb, settings, gradients=hmc)
-        missed = uncovered(climbed.points) & (climbed.log_masses > log_z - LIGHTER)
+        missed = uncovered(climbed.points) & (climbed.log_masses > log_z - search.lighter_nats)
     except OutOfBudget:
         return Reached(none.points, none, 0)
     new = Climbed(*(part[missed] for part in climbed))
@@ -99,27 +96,30 @@ def _near_x(
 
 def around_mixture(space: Space, fitted: FittedMixture) -> Places:
     """Places around a mixture: its components stretched, and the lines between them."""
+    search = space.settings.search
+    stretches, beyond = search.again_stretches, search.beyond_ends
 
     def places(count: int, rng: np.random.Generator) -> np.ndarray:
-        share, means = max(count // (len(STRETCHES) + 1), 2), fitted.mixture.means
-        stretched = [fitted.mixture.inflated(s**2).draws(share, rng) for s in STRETCHES]
+        share, means = max(count // (len(stretches) + 1), 2), fitted.mixture.means
+        stretched = [fitted.mixture.inflated(s**2).draws(share, rng) for s in stretches]
         pairs = rng.integers(len(means), size=(share, 2))
-        along = rng.uniform(-BEYOND_ENDS, 1 + BEYOND_ENDS, size=(share, 1))
+        along = rng.uniform(-beyond, 1 + beyond, size=(share, 1))
         lines = means[pairs[:, 0]] + along * (means[pairs[:, 1]] - means[pairs[:, 0]])
-        lines = lines + 0.1 * rng.normal(size=lines.shape)
+        lines = lines + search.line_spread * rng.normal(size=lines.shape)
         return space.colour(np.concatenate([*stretched, lines]))
 
     return places
 
 
-def around_draws(draws: np.ndarray) -> Places:
+def around_draws(draws: np.ndarray, settings: SearchSettings) -> Places:
     """Places around draws of any proposal: stretched about their centre, and between pairs."""
+    stretches, beyond = settings.again_stretches, settings.beyond_ends
 
     def places(count: int, rng: np.random.Generator) -> np.ndarray:
-        share, centre = max(count // (len(STRETCHES) + 1), 2), draws.mean(axis=0)
-        rows = [rng.permutation(draws)[:share] for _ in range(len(STRETCHES) + 2)]
-        stretched = [centre + s * (part - centre) for s, part in zip(STRETCHES, rows, strict=False)]
-        along = rng.uniform(-BEYOND_ENDS, 1 + BEYOND_ENDS, size=(len(rows[-1]), 1))
+        share, centre = max(count // (len(stretches) + 1), 2), draws.mean(axis=0)
+        rows = [rng.permutation(draws)[:share] for _ in range(len(stretches) + 2)]
+        stretched = [centre + s * (part - centre) for s, part in zip(stretches, rows, strict=False)]
+        along = rng.uniform(-beyond, 1 + beyond, size=(len(rows[-1]), 1))
         lines = rows[-1] + along * (rows[-2] - rows[-1])
         return np.concatenate([*stretched, lines])
 

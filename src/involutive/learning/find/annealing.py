@@ -14,10 +14,8 @@ from involutive._xla.batched import BatchedDensity, BatchedDistribution, OutOfBu
 from involutive.core.keys import generator, split
 from involutive.core.types import Number
 from involutive.learning.find.moves import Particles, move
-from involutive.learning.settings import LearnSettings
+from involutive.learning.settings import LearnSettings, SearchSettings
 from involutive.learning.weights import effective, log_mean, relative
-
-ATTEMPTS = 100  # batches of X that are drawn until enough points have a finite density; a guess
 
 
 class Annealed(NamedTuple):
@@ -28,14 +26,18 @@ class Annealed(NamedTuple):
 
 
 def finite_draws(
-    density: BatchedDensity, law: BatchedDistribution, key: Key[Array, ""], count: int
+    density: BatchedDensity,
+    law: BatchedDistribution,
+    key: Key[Array, ""],
+    count: int,
+    settings: SearchSettings,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `count` points of X at which the density is finite, from up to 100 times as many.
+    """Draw `count` points of X at which the density is finite, from `attempts` times as many.
 
     Returns them with their log weights `log p(x) - log X(x)`.
     """
     kept, heights = list[np.ndarray](), list[np.ndarray]()
-    for key_attempt in split(key, ATTEMPTS):
+    for key_attempt in split(key, settings.attempts):
         points = law.draws(key_attempt, count)
         try:
             weights = density.values(points) - law.values(points)
@@ -115,8 +117,8 @@ def anneal(
         settings: sizes.
         gradients: whether to move by HMC.
     """
-    rng, log_z, beta = generator(key), 0.0, 0.0
-    size = 0.5 if gradients else 2.38 / np.sqrt(density.dim)  # standard: 2.38/√d
+    rng, log_z, beta, search = generator(key), 0.0, 0.0, settings.search
+    size = search.anneal_hmc if gradients else search.anneal_walk / np.sqrt(density.dim)
     for _ in range(settings.temperatures):
         rise = _next_rise(log_weights, 1.0 - beta, settings.anneal_ess)
         log_z += log_mean(rise * log_weights)
@@ -124,7 +126,7 @@ def anneal(
         beta = min(beta + rise, 1.0)
         try:
             points, size = _moved(
-                Tempered(density, law, beta), points, size, rng, settings.anneal_moves, gradients
+                Tempered(density, law, beta), points, size, rng, settings, gradients
             )
             if beta >= 1.0:
                 return Annealed(points, log_z)
@@ -140,15 +142,20 @@ def _moved(
     points: np.ndarray,
     size: Number,
     rng: np.random.Generator,
-    moves: int,
+    settings: LearnSettings,
     gradients: bool,
 ) -> tuple[np.ndarray, float]:
     """Points after some moves, and the step size adapted to their acceptance."""
     factor, particles = _factor(points, gradients), Particles.at(tempered, points, gradients)
-    for _ in range(moves):
-        particles, rate = move(tempered, particles, factor, size, rng)
-        goal = 0.75 if gradients else 0.3  # standard: near-optimal acceptance rates
-        size = min(size * float(np.exp(np.clip(rate.mean() - goal, -0.5, 0.5))), 3.0)
+    search = settings.search
+    goal, most = (
+        search.hmc_acceptance if gradients else search.walk_acceptance,
+        search.anneal_change,
+    )
+    for _ in range(settings.anneal_moves):
+        particles, rate = move(tempered, particles, factor, size, rng, search.leaps)
+        change = float(np.exp(np.clip(rate.mean() - goal, -most, most)))
+        size = min(size * change, search.anneal_most)
     return particles.points, size
 
 

@@ -8,8 +8,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-LEAPFROG_STEPS = 4  # per HMC move; a guess
-
 
 @runtime_checkable
 class Density(Protocol):
@@ -41,8 +39,12 @@ def move(
     factor: np.ndarray,
     size: float | np.ndarray,
     rng: np.random.Generator,
+    leaps: int,
 ) -> tuple[Particles, np.ndarray]:
-    """Move by HMC where gradients are known, else by a random walk; return acceptance too."""
+    """Move by HMC of `leaps` steps where gradients are known, else by a random walk.
+
+    Returns the particles, and the probability that each was accepted with.
+    """
     size = size[:, None] if isinstance(size, np.ndarray) and size.ndim else size
     size = np.asarray(size, particles.points.dtype)
     noise = rng.normal(size=particles.points.shape).astype(particles.points.dtype)
@@ -51,7 +53,7 @@ def move(
         with np.errstate(invalid="ignore"):  # of two that are -inf
             gain = new.values - particles.values
     else:
-        new, gain = _leapfrog(density, particles, particles.gradients, factor, size, noise)
+        new, gain = _leapfrog(density, particles, particles.gradients, factor, size, noise, leaps)
     with np.errstate(invalid="ignore"):
         lost = np.isnan(gain) | ~np.isfinite(new.points).all(axis=1)
     gain = np.where(lost, -np.inf, gain)
@@ -76,12 +78,13 @@ def _leapfrog(
     factor: np.ndarray,
     size: np.ndarray,
     momentum: np.ndarray,
+    leaps: int,
 ) -> tuple[Particles, np.ndarray]:
     """Leapfrog steps from a momentum v, and the gain of `log p - |v|²/2` along them."""
     points, back, v = particles.points, np.swapaxes(factor, -1, -2), momentum
     values, start = particles.values, particles.values - 0.5 * np.sum(v**2, axis=1)
     with np.errstate(over="ignore", invalid="ignore"):
-        for _ in range(LEAPFROG_STEPS):
+        for _ in range(leaps):
             v = v + 0.5 * size * _apply(back, gradient)
             points = points + size * _apply(factor, v)
             values, gradient = density.gradients(points)

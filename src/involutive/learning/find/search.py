@@ -17,7 +17,6 @@ from involutive._xla.threads import one_thread
 from involutive.core.errors import check
 from involutive.core.keys import generator, split
 from involutive.core.types import ArrayLike, Number
-from involutive.learning.budget import SEARCH
 from involutive.learning.find.annealing import (
     Annealed,
     anneal,
@@ -27,32 +26,25 @@ from involutive.learning.find.annealing import (
 )
 from involutive.learning.find.climbs import Climbed, climb, on_the_way, promising, resolved
 from involutive.learning.problem import Problem, Spending
-from involutive.learning.settings import LearnSettings
+from involutive.learning.settings import LearnSettings, SearchSettings
 from involutive.learning.stages import Cost, Found
-
-WALK_DIMS = 3  # dimensions in which a random walk spreads as well as HMC, and compiles sooner
-PARTIES = 4  # groups of climbers, one after the other, between which time is checked; a guess
-BESIDE_NATS = 8.0  # log mass below the total that places on the way into a spike may have; a guess
-LIGHTER = 7.0  # nats below the total that a mode's mass may lie and still must be covered; a guess
-AROUND = 2.0  # widths of the reached region in which further climbs start; a guess
-DISPERSED = 256  # places kept for chains that start elsewhere; a guess
-FRUGAL_CLIMB = 150_000  # evaluations below which gradients cost more than they find; a guess
 
 
 def find_modes(problem: Problem, initial: AbstractDistribution | ArrayLike | None) -> Found:
     """Points that cover the density: climbed from X, annealed from X, and the user's own."""
     with one_thread():
-        return _find(problem, problem.spend(SEARCH, Cost()), initial)
+        return _find(problem, problem.spend(problem.settings.budget.search, Cost()), initial)
 
 
 def _find(
     problem: Problem, spending: Spending, initial: AbstractDistribution | ArrayLike | None
 ) -> Found:
     key_start, key_climb, key_anneal, key_beside, key_far = split(problem.keys.find, 5)
-    density, settings = spending.density, problem.settings
+    density, settings, search = spending.density, problem.settings, problem.settings.search
     law = BatchedDistribution(problem.law, density.block)
-    count = int(min(max(settings.search_draws, settings.particles), 0.25 * density.limit))
-    draws, log_weights = finite_draws(density, law, key_start, max(count, 1))
+    count = max(settings.search_draws, settings.particles)
+    count = max(int(min(count, search.first_share * density.limit)), 1)
+    draws, log_weights = finite_draws(density, law, key_start, count, search)
     if not len(draws) and density.spent:
         raise OutOfBudget
     check(
@@ -60,14 +52,14 @@ def _find(
         f"the log density is not finite at any of {density.evaluations:,} draws of the initial "
         "distribution; pass initial=, a distribution or points inside the support",
     )
-    gradients = density.left > FRUGAL_CLIMB and gradients_useful(density, draws)
-    hmc = gradients and density.dim > WALK_DIMS
+    gradients = density.left > search.frugal_climb and gradients_useful(density, draws, search)
+    hmc = gradients and density.dim > search.walk_dims
     climbed = Climbed.none(density.dim, draws.dtype)
     if gradients:
         climbed = _climb_widely(density, draws, key_climb, settings, hmc)
     annealed = _carried(density, law, draws, log_weights, key_anneal, settings, gradients, hmc)
     spikes = climbed.log_masses < annealed.log_z - settings.spike_nats
-    spikes |= ~resolved(climbed.tops, climbed.scales)
+    spikes |= ~resolved(climbed.tops, climbed.scales, search)
     found = [climbed.points[~spikes], annealed.points]
     if spikes.any():
         found.append(
@@ -75,25 +67,26 @@ def _find(
         )
     if initial is not None and not isinstance(initial, AbstractDistribution):
         found.append(np.asarray(initial, dtype=draws.dtype))
-    points = np.concatenate(found)
-    points = points[np.isfinite(points).all(axis=1)]
-    counts = ~spikes & ~(climbed.log_masses < annealed.log_z - LIGHTER)
-    heavy = np.concatenate([climbed.points[counts], annealed.points])
-    heavy = heavy[np.isfinite(heavy).all(axis=1)]
-    starts = _dispersed(draws, climbed, generator(key_far))
-    tops = Climbed(*(part[~spikes] for part in climbed)).laplace()
+    points = _finite(np.concatenate(found))
+    counts = ~spikes & ~(climbed.log_masses < annealed.log_z - search.lighter_nats)
+    heavy = _finite(np.concatenate([climbed.points[counts], annealed.points]))
+    starts = _dispersed(draws, climbed, generator(key_far), search.dispersed)
+    tops = Climbed(*(part[~spikes] for part in climbed)).laplace(search)
     complete = not density.spent
     return Found(points, starts, *tops, annealed.log_z, gradients, complete, spending.cost, heavy)
 
 
-def gradients_useful(density: BatchedDensity, points: np.ndarray) -> bool:
+def gradients_useful(density: BatchedDensity, points: np.ndarray, settings: SearchSettings) -> bool:
     """Whether the density has finite gradients, not all zero, at most of the given points."""
     try:
-        gradients = density.gradients(np.asarray(points)[:64])[1]
+        gradients = density.gradients(np.asarray(points)[: settings.gradient_points])[1]
     except (TypeError, ValueError, NotImplementedError, OutOfBudget):  # not differentiable
         return False
     finite = np.isfinite(gradients).all(axis=1)
-    return bool(finite.mean() > 0.8 and (np.abs(gradients[finite]).sum(axis=1) > 0).mean() > 0.5)
+    nonzero = np.abs(gradients[finite]).sum(axis=1) > 0
+    return bool(
+        finite.mean() > settings.gradient_finite and nonzero.mean() > settings.gradient_nonzero
+    )
 
 
 def _carried(
@@ -112,8 +105,9 @@ def _carried(
         picked = resampled(draws, log_weights, count, key, settings.resample_ess)
         if picked is not None:
             return picked
-    elif np.isfinite(density.limit):  # about fifteen temperatures
-        count = int(np.clip(density.left / (15 * (1 + settings.anneal_moves)), 16, count))
+    elif np.isfinite(density.limit):
+        each = settings.search.usual_temperatures * (1 + settings.anneal_moves)
+        count = int(np.clip(density.left / each, settings.search.least_particles, count))
     return anneal(density, law, draws[:count], log_weights[:count], key, settings, gradients=hmc)
 
 
@@ -131,23 +125,21 @@ def _climb_widely(
     """
     key_first, *keys = split(key, 1 + len(settings.growth))
     share = max(settings.climbers // (len(settings.widths) + 1), 1)
-    parties: list[Climbed] = []
+    parties, search = list[Climbed](), settings.search
     try:
-        starts = [*_starts_at_widths(density, draws, share, settings.widths)]
-        starts.append(promising(density, draws, share, settings.screen_steps))
+        starts = [*_starts_at_widths(density, draws, share, settings)]
+        starts.append(promising(density, draws, share, settings))
         parties += _in_parties(density, np.concatenate(starts), key_first, settings, hmc)
-        width = np.ptp(_extent(draws), axis=0)
+        width = np.ptp(_extent(draws, search.extent), axis=0)
         for key_again, grown in zip(keys, settings.growth, strict=True):
-            low, high = _extent(np.concatenate([party.points for party in parties[-PARTIES:]]))
+            last = np.concatenate([party.points for party in parties[-search.parties :]])
+            low, high = _extent(last, search.extent)
             if not np.any(high - low > grown * width):
                 break
             key_around, key_more = split(key_again, 2)
             width = np.maximum(high - low, width)
-            # uniformly, since what is missing lies at the edge
-            places = generator(key_around).uniform(size=(2 * settings.climbers, density.dim)) - 0.5
-            around = (0.5 * (low + high) + AROUND * width * places).astype(draws.dtype)
-            around = finite_points(density, around)[: settings.climbers // 2]
-            if len(around) < PARTIES:  # hardly any place there is inside the support
+            around = _around(density, 0.5 * (low + high), width, key_around, settings)
+            if len(around) < search.parties:  # hardly any place there is inside the support
                 break
             parties += _in_parties(density, around, key_more, settings, hmc)
     except OutOfBudget:
@@ -157,11 +149,27 @@ def _climb_widely(
     return Climbed(*map(np.concatenate, zip(*parties, strict=True)))
 
 
+def _around(
+    density: BatchedDensity,
+    centre: np.ndarray,
+    width: np.ndarray,
+    key: Key[Array, ""],
+    settings: LearnSettings,
+) -> np.ndarray:
+    """Places around a region: uniformly, since what is missing lies at the edge."""
+    search = settings.search
+    shape = (search.around_places * settings.climbers, density.dim)
+    places = generator(key).uniform(size=shape) - 0.5
+    places = (centre + search.around * width * places).astype(density.dtype)
+    return finite_points(density, places)[: int(search.around_climbs * settings.climbers)]
+
+
 def _starts_at_widths(
-    density: BatchedDensity, draws: np.ndarray, share: int, widths: tuple[Number, ...]
+    density: BatchedDensity, draws: np.ndarray, share: int, settings: LearnSettings
 ) -> list[np.ndarray]:
     """Draws of X drawn in or stretched about its centre, those with a finite density."""
-    centre, tries = draws.mean(axis=0), 4 * share  # so that enough of them are finite
+    centre, widths = draws.mean(axis=0), settings.widths
+    tries = settings.search.start_tries * share  # so that enough of them are finite
     rows = [draws[i * tries : (i + 1) * tries] for i in range(len(widths))]
     rows = [part if len(part) else draws[:tries] for part in rows]
     return [
@@ -178,7 +186,7 @@ def _in_parties(
     hmc: bool,
 ) -> list[Climbed]:
     """Climb from points; with a deadline in parties, so that some finish before it."""
-    count = PARTIES if np.isfinite(density.deadline) else 1
+    count = settings.search.parties if np.isfinite(density.deadline) else 1
     parties: list[Climbed] = []
     for i, key_party in enumerate(split(key, count)):
         try:
@@ -201,19 +209,27 @@ def _beside(
 ) -> np.ndarray:
     """Places on the way into spikes of no mass that have mass themselves."""
     try:
-        return on_the_way(density, starts, log_z - BESIDE_NATS, key, settings, gradients=hmc)
+        least = log_z - settings.search.beside_nats
+        return on_the_way(density, starts, least, key, settings, gradients=hmc)
     except OutOfBudget:
         return starts[:0]
 
 
-def _dispersed(draws: np.ndarray, climbed: Climbed, rng: np.random.Generator) -> np.ndarray:
+def _dispersed(
+    draws: np.ndarray, climbed: Climbed, rng: np.random.Generator, count: int
+) -> np.ndarray:
     """Places for chains that start elsewhere: draws of X, at its widths, and where climbs began."""
     some = [draws, climbed.starts] if len(climbed.starts) else [draws]
-    parts = [part[rng.permutation(len(part))[: DISPERSED // len(some)]] for part in some]
+    parts = [part[rng.permutation(len(part))[: count // len(some)]] for part in some]
     return rng.permutation(np.concatenate(parts))
 
 
-def _extent(points: np.ndarray) -> np.ndarray:
-    """The 0.2 % and 99.8 % quantiles of every coordinate."""
-    points = points[np.isfinite(points).all(axis=1)]
-    return np.quantile(points, [0.002, 0.998], axis=0) if len(points) else np.zeros((2, 1))
+def _finite(points: np.ndarray) -> np.ndarray:
+    """The rows that are finite."""
+    return points[np.isfinite(points).all(axis=1)]
+
+
+def _extent(points: np.ndarray, quantiles: tuple[Number, Number]) -> np.ndarray:
+    """Two quantiles of every coordinate."""
+    points = _finite(points)
+    return np.quantile(points, quantiles, axis=0) if len(points) else np.zeros((2, 1))

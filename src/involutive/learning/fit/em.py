@@ -13,25 +13,25 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from involutive.core.keys import generator
+from involutive.core.types import Number
 from involutive.learning.fit.mixture import Components, by_blocks
 from involutive.learning.fit.responsibilities import form_of, responsibilities
-
-ITERATIONS = 60  # most iterations of a fit from scratch; a guess
-RISE = 1e-4  # nats per point below which EM stops; the rest is left to tuning; a guess
-FLOOR = 1e-7  # variance added to every coordinate, in whitened units; a guess
+from involutive.learning.settings import FitSettings
 
 
 def fit_mixture(
     points: np.ndarray | Array,
     count: int,
     key: Key[Array, ""],
+    settings: FitSettings,
     weights: np.ndarray | None = None,
-    iterations: int = ITERATIONS,
+    iterations: int | None = None,
     seeding: np.ndarray | None = None,
 ) -> Components:
     """Fit `count` components to points, weighted by `weights` (equal if None).
 
-    More of them begin where `seeding` is large.
+    More of them begin where `seeding` is large. By default EM makes at most
+    `settings.em_iterations`.
 
     Components that are left without points keep a negligible weight, so that shapes stay the same
     and nothing is compiled twice; `pruned` removes them.
@@ -40,17 +40,21 @@ def fit_mixture(
     count = max(1, min(count, len(rows) // (rows.shape[1] + 1)))
     weights = _normalised(weights, len(rows))
     seeds = rows[_spread_seeds(rows, weights if seeding is None else seeding, count, key)]
-    return improved(_first_guess(rows, weights, seeds), rows, weights, iterations)
+    most = settings.em_iterations if iterations is None else iterations
+    start = _first_guess(rows, weights, seeds, settings.em_floor)
+    return improved(start, rows, weights, most, settings)
 
 
 def _normalised(weights: np.ndarray | None, count: int) -> np.ndarray:
     return np.ones(count) if weights is None else count * weights / weights.sum()
 
 
-def _first_guess(points: np.ndarray, weights: np.ndarray, seeds: np.ndarray) -> Components:
+def _first_guess(
+    points: np.ndarray, weights: np.ndarray, seeds: np.ndarray, floor: Number
+) -> Components:
     count, dim = seeds.shape
     spread = np.cov(points.T, aweights=weights).reshape(dim, dim) / count ** (2 / dim)
-    wide = np.tile(spread + FLOOR * np.eye(dim), (count, 1, 1))
+    wide = np.tile(spread + floor * np.eye(dim), (count, 1, 1))
     return Components(np.full(count, -np.log(count)), seeds, wide)
 
 
@@ -76,6 +80,7 @@ def improved(
     points: np.ndarray,
     weights: np.ndarray | None,
     iterations: int,
+    settings: FitSettings,
     prior: float = 0.0,
 ) -> Components:
     """Iterate until the mean log-likelihood hardly rises any more.
@@ -85,6 +90,7 @@ def improved(
         points: `(n, dim)`.
         weights: of the points, equal if None.
         iterations: the most.
+        settings: when EM stops, and the smallest variance.
         prior: how many points each component of `start` counts as: one with few points, in effect,
             stays nearly as it was. Without it covariances are shrunk towards the pooled one.
     """
@@ -94,8 +100,8 @@ def improved(
     current, before = start, -np.inf
     for _ in range(iterations):
         moments = Moments.of(current, points, weights)
-        current = _sound(moments.maximised(start, prior), current)
-        if not moments.level - before > RISE * weights.sum():
+        current = _sound(moments.maximised(start, prior, settings.em_floor), current)
+        if not moments.level - before > settings.em_rise * weights.sum():
             break
         before = moments.level
     return current
@@ -127,7 +133,7 @@ class Moments(NamedTuple):
         parts = by_blocks(part, len(points), form.rows)
         return cls(*(np.sum(np.stack(column), axis=0) for column in zip(*parts, strict=True)))
 
-    def maximised(self, start: Components, prior: float) -> Components:
+    def maximised(self, start: Components, prior: float, floor: Number) -> Components:
         """The components of largest likelihood, held to those of `start` or to the pooled one."""
         size, dim = self.size + 1e-10, self.first.shape[1]
         held = np.zeros_like(size)
@@ -140,7 +146,7 @@ class Moments(NamedTuple):
         scatter = second - whole[:, :, None] * means[:, :, None] * means[:, None, :]
         if not prior:
             whole, scatter = whole + dim, scatter + dim * np.sum(scatter, axis=0) / np.sum(size)
-        covariances = scatter / whole[:, :, None] + FLOOR * np.eye(dim)
+        covariances = scatter / whole[:, :, None] + floor * np.eye(dim)
         return Components(np.log(size / np.sum(size)), means, covariances)
 
 

@@ -12,9 +12,7 @@ from involutive.bijections.whitening import whitening
 from involutive.core.keys import generator, split
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import Kernel
-from involutive.learning.budget import FIT, STRUCTURE
 from involutive.learning.find.again import around_mixture, look_again
-from involutive.learning.find.search import WALK_DIMS
 from involutive.learning.fit.importance import (
     component_counts,
     fit_by_weights,
@@ -26,10 +24,6 @@ from involutive.learning.fit.weighted import FittedMixture, Space
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.stages import Fitted, Found, Looked, Proposal, Row
 
-REACHES = 0.2  # effective draws per draw of a mixture that repairs weights as it is; a guess
-SEARCHES = 4  # second searches, each after a refit with what the one before had found; a guess
-FAR_DRAWS = 1000  # draws of X that the wide component covers; a guess
-
 
 def fit_proposal(problem: Problem, found: Found) -> Fitted | None:
     """Fit a mixture to the target by importance sampling, from points that cover it.
@@ -40,14 +34,16 @@ def fit_proposal(problem: Problem, found: Found) -> Fitted | None:
     Returns:
         The fit; None if the budget did not allow one.
     """
-    spending = problem.spend(FIT, found.cost)
+    settings = problem.settings
+    spending = problem.spend(settings.budget.fit, found.cost)
     key_fit, key_again, key_pick = split(problem.keys.fit, 3)
-    looked = Looked(len(found.starts), problem.settings.widths)
+    looked = Looked(len(found.starts), settings.widths)
     try:
         with one_thread():
             space, fitted = _weighed(problem, spending, found, key_fit)
             # a poor mixture covers little: what it misses says nothing of what was missed
-            for key_turn in split(key_again, SEARCHES if fitted.ess >= REACHES else 0):
+            turns = settings.fit.searches if fitted.ess >= settings.fit.reaches else 0
+            for key_turn in split(key_again, turns):
                 key_search, key_refit = split(key_turn, 2)
                 seen = look_again(
                     problem, spending, around_mixture(space, fitted),
@@ -76,7 +72,7 @@ def _weighed(
     settings, density = problem.settings, spending.density
     g = whitening(found.points)
     mean, factor = (np.asarray(part.unwrap()) for part in (g.mean, g.factor))
-    far = BatchedDistribution(problem.law, density.block).draws(key_far, FAR_DRAWS)
+    far = BatchedDistribution(problem.law, density.block).draws(key_far, settings.fit.far_draws)
     far = np.concatenate([far, found.points])
     space = Space.around(density, mean, factor, far, settings)
     white = space.whiten(found.points)
@@ -107,16 +103,15 @@ def _result(
     }
     proposal = Proposal(kernel, fitted.acceptance, fitted.ess, count, [row])
     draws = found.points
-    if fitted.ess > REACHES:  # else a few heavy weights would stand for the target
+    if fitted.ess > settings.fit.reaches:  # else a few heavy weights would stand for the target
         picked = fitted.sample.picked(settings.training_draws, rng)
         draws = space.colour(picked).astype(dtype)
     try:
         missed = float(np.mean(space.uncovered(fitted, space.whiten(found.must_cover))))
     except OutOfBudget:
         missed = 0.0
-    helped = (
-        found.gradients and problem.target.dim > WALK_DIMS and REACHES <= fitted.ess < settings.poor
-    )
+    helped = found.gradients and problem.target.dim > settings.search.walk_dims
+    helped = helped and settings.fit.reaches <= fitted.ess < settings.poor
     settled = (fitted.ess >= settings.suffices or helped) and missed <= settings.missed
     states = found.points[rng.permutation(len(found.points))[: settings.round_chains]]
     cost = spending.cost
@@ -129,9 +124,9 @@ def _result(
 
 def train_on_points(problem: Problem, fitted: Fitted) -> Fitted:
     """Train on the points found, where weights tell too little; couplings wait for the rounds."""
-    if fitted.settled or fitted.proposal.ess >= REACHES:
+    if fitted.settled or fitted.proposal.ess >= problem.settings.fit.reaches:
         return fitted
-    spending = problem.spend(STRUCTURE, fitted.cost)
+    spending = problem.spend(problem.settings.budget.structure, fitted.cost)
     settings = replace(problem.settings.brief(0.0), components=None)
     if not spending.allows(training_evaluations(settings)):
         return fitted

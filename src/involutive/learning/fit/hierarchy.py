@@ -9,27 +9,23 @@ the children cannot be factorised in these numbers becomes a parent too.
 import numpy as np
 
 from involutive._xla.batched import BatchedDensity
-
-POINTS = 6  # at which Hessians are compared; a guess
-STEP = 0.5  # of a coordinate's spread, by which it is moved; a guess
-CHANGES = 0.02  # of the diagonal, from which an entry counts as changed; a guess
-MOST_DIM = 64  # coordinates for which Hessians at every step are affordable; a guess
-CONDITIONED = 64  # points at which the children's precision is factorised; a guess
-DIGITS = 1e-3  # relative error of that factorisation that is allowed; a guess
-MOST_PARENTS = 6  # of which a mixture is still fitted well; a guess
+from involutive.learning.settings import StructureSettings
 
 
-def parents_of(density: BatchedDensity, points: np.ndarray) -> list[int]:
+def parents_of(
+    density: BatchedDensity, points: np.ndarray, settings: StructureSettings
+) -> list[int]:
     """The parents, few of them; none where the density is no such hierarchy.
 
     Args:
         density: the target.
         points: `(n, dim)` of where it lives.
+        settings: what counts as a change, and how many parents there may be.
     """
     dim = density.dim
-    if dim < 3 or dim > MOST_DIM:
+    if dim < 3 or dim > settings.most_dim:
         return []
-    changed = _changes(density, points) > CHANGES
+    changed = _changes(density, points, settings) > settings.changes
     children, parents = np.ones(dim, bool), list[int]()
     while True:
         within = changed & children[:, None, None] & children[:, None] & children
@@ -39,24 +35,29 @@ def parents_of(density: BatchedDensity, points: np.ndarray) -> list[int]:
         worst = int(np.argmax(part))
         parents.append(worst)
         children[worst] = False
-    if not parents or len(parents) > MOST_PARENTS:
+    if not parents or len(parents) > settings.most_parents:
         return []
-    parents += _ties(density, points, children)
-    return parents if len(parents) <= MOST_PARENTS and len(parents) < dim - 1 else []
+    parents += _ties(density, points, children, settings)
+    return parents if len(parents) <= min(settings.most_parents, dim - 2) else []
 
 
-def _ties(density: BatchedDensity, points: np.ndarray, children: np.ndarray) -> list[int]:
+def _ties(
+    density: BatchedDensity, points: np.ndarray, children: np.ndarray, settings: StructureSettings
+) -> list[int]:
     """Children without which the precision of the others is well conditioned, at most points."""
-    rows = points[:: max(len(points) // CONDITIONED, 1)][:CONDITIONED]
+    count = settings.conditioned
+    rows = points[:: max(len(points) // count, 1)][:count]
     precision, left, ties = -density.hessians(rows).astype(np.float64), children.copy(), []
-    most = DIGITS / float(np.finfo(density.dtype).eps)
+    most = settings.digits / float(np.finfo(density.dtype).eps)
     while left.sum() > 1:
         within = precision[:, left][:, :, left]
         root = np.sqrt(np.abs(np.einsum("nii->ni", within)))
         with np.errstate(all="ignore"):
             scaled = within / (root[:, :, None] * root[:, None, :])
         scaled = scaled[np.isfinite(scaled).all(axis=(1, 2))]
-        if not len(scaled) or np.quantile(np.linalg.cond(scaled), 0.9) <= most:
+        if not len(scaled):
+            break
+        if np.quantile(np.linalg.cond(scaled), settings.conditioned_share) <= most:
             break
         coupling = np.abs(scaled).sum(axis=2).mean(axis=0)
         ties.append(int(np.flatnonzero(left)[np.argmax(coupling)]))
@@ -64,11 +65,14 @@ def _ties(density: BatchedDensity, points: np.ndarray, children: np.ndarray) -> 
     return ties
 
 
-def _changes(density: BatchedDensity, points: np.ndarray) -> np.ndarray:
+def _changes(
+    density: BatchedDensity, points: np.ndarray, settings: StructureSettings
+) -> np.ndarray:
     """`(k, i, j)`: by how much entry i, j of the Hessian changes when x_k moves, per diagonal."""
     spread = np.median(np.abs(points - np.median(points, axis=0)), axis=0) + 1e-6
-    rows = points[:: max(len(points) // POINTS, 1)][:POINTS]
-    moves = np.concatenate([np.zeros((1, density.dim)), np.diag(STEP * spread)])
+    count = settings.hessian_points
+    rows = points[:: max(len(points) // count, 1)][:count]
+    moves = np.concatenate([np.zeros((1, density.dim)), np.diag(settings.hessian_step * spread)])
     moved = (rows[:, None] + moves[None]).reshape(-1, density.dim).astype(density.dtype)
     hessians = density.hessians(moved).astype(np.float64)
     hessians = hessians.reshape(len(rows), 1 + density.dim, density.dim, density.dim)

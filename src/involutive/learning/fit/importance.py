@@ -15,31 +15,23 @@ from involutive.learning.find.climbs import Climbed
 from involutive.learning.fit.em import fit_mixture, improved
 from involutive.learning.fit.mixture import Components, joined, merged
 from involutive.learning.fit.weighted import FittedMixture, Space, WeightedSample
-from involutive.learning.settings import LearnSettings
+from involutive.learning.settings import FitSettings, LearnSettings
 from involutive.learning.weights import relative
-
-HELPS = 1.02  # factor of effective draws that more components or draws must gain; a guess
-NEARLY = 0.93  # of `good_enough`, from which draws are lacking and not components; a guess
-SETTLED = 0.8  # effective draws per draw from which only more draws help; a guess
-WORTH = 1.06  # factor of effective draws that another batch must promise; a guess
-LIGHT = 0.02  # weight of the components, in all, that lie between modes and link none; a guess
-LEAST_SHARE = 1e-3  # of the mass of the heaviest mode, that a mode's component gets; a guess
-TOGETHER = 2  # batches that a mixture is fitted to together; a guess
 
 
 def component_counts(modes: int, points: int, dim: int, settings: LearnSettings) -> tuple[int, ...]:
-    """How many components to try: twice the modes found, then as many as EM affords.
+    """How many components to try: a few per mode found, then as many as EM affords.
 
     EM costs `draws · components · (dim+1)(dim+2)/2` operations per iteration.
     """
     if settings.components is not None:
         return settings.components
-    terms = (dim + 1) * (dim + 2) / 2
+    fit, terms = settings.fit, (dim + 1) * (dim + 2) / 2
     affordable = settings.em_operations / (settings.fit_draws * terms)
     most = max(points // (dim + 1), 1)
-    first = int(np.clip(affordable / 4, 8, 32))
-    first = min(max(first, 2 * min(modes, 128)), most)
-    second = min(int(np.clip(affordable, 8, 128)), most)
+    first = int(np.clip(affordable / fit.first_fewer, *fit.first_components))
+    first = min(max(first, fit.per_mode * min(modes, fit.most_modes)), most)
+    second = min(int(np.clip(affordable, *fit.second_components)), most)
     return (first, second) if second > first else (first,)
 
 
@@ -68,18 +60,19 @@ def fit_by_weights(
         OutOfBudget: if not even the first mixture could be weighed.
     """
     key_draws, *keys = split(key, 1 + len(counts))
-    rng, steps = generator(key_draws), 3 * settings.em_steps
+    rng, fit = generator(key_draws), settings.fit
+    steps = fit.first_em * settings.em_steps
     best: FittedMixture | None = None
     try:
         enough = False
         if first_guess is not None:
             # as it is: in many dimensions few draws would spoil covariances of Hessians
-            sample = space.sample(first_guess, settings.fit_draws // 4, rng)
+            sample = space.sample(first_guess, int(fit.judged_share * settings.fit_draws), rng)
             best = space.judged(first_guess, sample)
             enough = _good(best, settings)
         if not enough:
-            first = fit_mixture(found, counts[0], keys[0], iterations=steps)
-            few = merged(first, LIGHT)
+            first = fit_mixture(found, counts[0], keys[0], fit, iterations=steps)
+            few = merged(first, fit.overlap, fit.light)
             for mixture in [few, first] if len(few.means) < len(first.means) else [first]:
                 best, enough = _tried(space, mixture, found, best, rng)
                 if enough:
@@ -90,7 +83,7 @@ def fit_by_weights(
                 break
             seeds = _seeds(best, found, rng, settings)
             lacking = space.lacking(best.mixture, seeds)
-            mixture = fit_mixture(seeds, count, key_count, None, steps, seeding=lacking)
+            mixture = fit_mixture(seeds, count, key_count, fit, None, steps, lacking)
             best, enough = _tried(space, mixture, found, best, rng)
             if enough:
                 break
@@ -106,15 +99,16 @@ def with_modes(
     space: Space, fitted: FittedMixture, climbed: Climbed, rng: np.random.Generator
 ) -> FittedMixture:
     """Add one component per mode that climbs have found, by its top and Hessian, and fit again."""
-    tops, factors, log_masses = climbed.laplace()
+    settings, fit = space.settings, space.settings.fit
+    tops, factors, log_masses = climbed.laplace(settings.search)
     if not len(tops):
         return fitted
     new = laplace_mixture(space, tops, factors, log_masses)
     share = len(tops) / (len(tops) + len(fitted.mixture.means))
     mixture = joined([fitted.mixture, new], (1 - share, share))
-    draws = space.settings.fit_draws
-    first = space.judged(mixture, space.sample(mixture, draws // 4, rng))
-    return _polished(space, first, draws // 2, rng, space.settings.good_enough)
+    sample = space.sample(mixture, int(fit.judged_share * settings.fit_draws), rng)
+    size = int(fit.polish_share * settings.fit_draws)
+    return _polished(space, space.judged(mixture, sample), size, rng, settings.good_enough)
 
 
 def laplace_mixture(
@@ -122,13 +116,13 @@ def laplace_mixture(
 ) -> Components:
     """One component per top, with the covariance of its Hessian and its share of the mass."""
     white = np.linalg.solve(space.factor, factors.astype(np.float64))
-    weights = np.maximum(relative(log_masses), LEAST_SHARE)
+    weights = np.maximum(relative(log_masses), space.settings.fit.least_share)
     covariances = white @ np.swapaxes(white, 1, 2)
     return Components(np.log(weights / weights.sum()), space.whiten(tops), covariances)
 
 
 def _good(best: FittedMixture, settings: LearnSettings) -> bool:
-    return best.ess > NEARLY * settings.good_enough
+    return best.ess > settings.fit.nearly * settings.good_enough
 
 
 def _seeds(
@@ -137,7 +131,8 @@ def _seeds(
     """Points that more components start from: weighted draws, once weights can be trusted."""
     if best.ess <= settings.trusts_weights:
         return found
-    return np.concatenate([best.sample.picked(len(found), rng), found[: len(found) // 4]])
+    some = found[: int(settings.fit.found_share * len(found))]
+    return np.concatenate([best.sample.picked(len(found), rng), some])
 
 
 def _tried(
@@ -149,9 +144,9 @@ def _tried(
 ) -> tuple[FittedMixture, bool]:
     """The better of the best so far and a new mixture, and whether to stop adding components."""
     settings = space.settings
-    draws = settings.fit_draws
-    fitted = _repeated(space, mixture, found, (draws // 8, draws // 4, draws // 4), rng)
-    helped = best is None or fitted.ess > HELPS * best.ess
+    sizes = tuple(int(share * settings.fit_draws) for share in settings.fit.tried)
+    fitted = _repeated(space, mixture, found, sizes, rng)
+    helped = best is None or fitted.ess > settings.fit.helps * best.ess
     best = fitted if best is None or helped else best
     # a poor one may lack modes, which only many more components show
     return best, _good(best, settings) or (not helped and best.ess > settings.trusts_weights)
@@ -159,35 +154,37 @@ def _tried(
 
 def _refined(space: Space, best: FittedMixture, rng: np.random.Generator) -> FittedMixture:
     """The best mixture, or a simpler one that loses little, fitted to more draws."""
-    settings = space.settings
-    draws = settings.fit_draws
+    settings, fit, draws = space.settings, space.settings.fit, space.settings.fit_draws
     if best.ess > settings.good_enough:  # more draws would spoil covariances of Hessians
         return best
     if best.ess < settings.trusts_weights:  # too little to tell which components are needed
-        best = _polished(space, best, draws // 2, rng, settings.trusts_weights)
+        best = _polished(space, best, int(fit.polish_share * draws), rng, settings.trusts_weights)
     few = _simpler(space, best)
+    least, most = (int(share * draws) for share in fit.polish_bounds)
     for start in (best,) if few is best else (few, best):
         count, dim = start.mixture.means.shape
-        size = int(np.clip(_affordable(count, dim), draws // 2, 4 * draws))
+        size = int(np.clip(_affordable(count, dim, fit), least, most))
         polished = _polished(space, start, size, rng, settings.good_enough)
         best = max(best, polished, key=lambda f: f.ess)
-        if best.ess > SETTLED:
+        if best.ess > fit.settled:
             break
     return best
 
 
-def _affordable(count: int, dim: int) -> float:
+def _affordable(count: int, dim: int, settings: FitSettings) -> float:
     """Points whose responsibilities EM computes in a fraction of a second."""
-    return min(1e7 / count, 7e8 / (count * dim**2))
+    by_count, by_size = settings.em_points
+    return min(by_count / count, by_size / (count * dim**2))
 
 
 def _simpler(space: Space, fitted: FittedMixture) -> FittedMixture:
     """One component per group of overlapping ones, if that loses little."""
-    few = merged(fitted.mixture, LIGHT)
+    fit = space.settings.fit
+    few = merged(fitted.mixture, fit.overlap, fit.light)
     if len(few.means) == len(fitted.mixture.means):
         return fitted
     simpler = space.judged(few, fitted.sample)
-    return simpler if simpler.ess > fitted.ess / HELPS else fitted
+    return simpler if simpler.ess > fitted.ess / fit.helps else fitted
 
 
 def _repeated(
@@ -198,7 +195,7 @@ def _repeated(
     rng: np.random.Generator,
 ) -> FittedMixture:
     """Fit to weighted samples of growing size, at first with the points found; judge the last."""
-    some = found[rng.permutation(len(found))[: sizes[0] // 4]]
+    some = found[rng.permutation(len(found))[: int(space.settings.fit.found_share * sizes[0])]]
     samples = [WeightedSample(some, space.log_p(some), mixture.log_density(some))]
     for size in sizes[:-1]:
         samples.append(space.sample(mixture, size, rng))
@@ -214,7 +211,8 @@ def _fitted_to(
     weights = joint.weights
     if not weights.any():
         return mixture
-    return improved(mixture, joint.points, weights, settings.em_steps, prior=2.0 * dim)
+    prior = settings.fit.prior_points * dim
+    return improved(mixture, joint.points, weights, settings.em_steps, settings.fit, prior)
 
 
 def _polished(
@@ -225,18 +223,19 @@ def _polished(
     What is lacking falls as one over the root of the number of draws, once the weights are even.
     """
     samples, mixture, fell = list[WeightedSample](), best.mixture, 0
+    fit = space.settings.fit
     for _ in range(space.settings.most_batches):
         try:
             samples.append(space.sample(mixture, size, rng))
-            mixture = _fitted_to(samples[-TOGETHER:], mixture, space.settings)
-            fitted = space.judged(mixture, space.sample(mixture, size // 4, rng))
+            mixture = _fitted_to(samples[-fit.together :], mixture, space.settings)
+            fitted = space.judged(mixture, space.sample(mixture, int(fit.judged_share * size), rng))
         except OutOfBudget:
             break
-        fell = 0 if fitted.ess > HELPS * best.ess else fell + 1
+        fell = 0 if fitted.ess > fit.helps * best.ess else fell + 1
         best = max(best, fitted, key=lambda f: f.ess)
-        gain = 1 if len(samples) < TOGETHER else 0  # twice as many draws, or as many as now
+        gain = 1 if len(samples) < fit.together else 0  # twice as many draws, or as many as now
         hoped = 1 - (1 - best.ess) * 0.5 ** (gain / 2)
-        settled = best.ess > SETTLED and hoped < WORTH * best.ess
-        if best.ess > good_enough or settled or fell == 2:
+        settled = best.ess > fit.settled and hoped < fit.worth * best.ess
+        if best.ess > good_enough or settled or fell == fit.most_falls:
             break
     return best

@@ -12,7 +12,6 @@ from involutive.auxiliary import GaussianMixture
 from involutive.core.types import Number
 from involutive.learning.fit.responsibilities import form_of, responsibilities
 
-OVERLAP = 3.0  # Bhattacharyya distance below which two components overlap; a guess
 Result = TypeVar("Result")
 
 
@@ -87,7 +86,7 @@ def by_blocks(part: Callable[[slice], Result], count: int, size: int) -> list[Re
         return list(pool.map(part, blocks))
 
 
-def clusters(mixture: Components, apart: Number = OVERLAP, light: Number = 0.0) -> np.ndarray:
+def clusters(mixture: Components, apart: Number, light: Number = 0.0) -> np.ndarray:
     """The number of the group of overlapping components that each one belongs to.
 
     Two components overlap if `(μ_i - μ_j)ᵀ Σ⁻¹ (μ_i - μ_j)/8`, the Bhattacharyya distance of equal
@@ -112,14 +111,14 @@ def clusters(mixture: Components, apart: Number = OVERLAP, light: Number = 0.0) 
     return np.unique(found, return_inverse=True)[1]
 
 
-def count_clusters(mixture: Components) -> int:
+def count_clusters(mixture: Components, apart: Number) -> int:
     """How many groups of overlapping components there are."""
-    return int(clusters(mixture).max()) + 1
+    return int(clusters(mixture, apart).max()) + 1
 
 
-def merged(mixture: Components, light: Number = 0.0) -> Components:
+def merged(mixture: Components, apart: Number, light: Number = 0.0) -> Components:
     """One component for every group of overlapping ones, with its weight, mean and covariance."""
-    group, weights = clusters(mixture, light=light), np.exp(mixture.log_weights)
+    group, weights = clusters(mixture, apart, light), np.exp(mixture.log_weights)
     members = (np.arange(group.max() + 1)[:, None] == group[None]) * weights
     size = members.sum(axis=1)
     means = members @ mixture.means / size[:, None]

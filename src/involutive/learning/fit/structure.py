@@ -38,26 +38,19 @@ from involutive.involutions.symmetries import Symmetries
 from involutive.involutions.symmetry_search import symmetries
 from involutive.kernel.kernel import Kernel
 from involutive.kernel.symmetry_move import Symmetrised
-from involutive.learning.budget import STRUCTURE
 from involutive.learning.find.again import around_draws, look_again
 from involutive.learning.fit.hierarchy import parents_of
 from involutive.learning.fit.importance import (
     component_counts,
     fit_by_weights,
 )
-from involutive.learning.fit.weighted import BEYOND, Space
+from involutive.learning.fit.partial import BlockDensity, FoldedDensity
+from involutive.learning.fit.weighted import Space
 from involutive.learning.judge.independence import chain_metrics
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Fitted, Looked, Proposal, Row
 from involutive.learning.weights import log_mean, relative
-
-BETTER = 1.1  # factor of effective draws that a candidate must gain over the mixture; a guess
-SAMPLE = 8192  # draws that a candidate is judged on; a guess
-BLOCK_DRAWS = 8192  # weighted draws per fit of one block; a guess
-MOST_ELEMENTS = 256  # of a symmetry group that a proposal sums over; a guess
-TAIL_COMPONENTS = 24  # most Student-t components; a guess
-TAIL_ROUNDS = 3  # batches that Student-t components are fitted to; a guess
 
 Distributions = Iterator[tuple[str, AbstractDistribution]]
 
@@ -66,9 +59,10 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
     """The best of the mixture and the structured proposals that the budget affords."""
     if fitted.settled or fitted.proposal.ess >= problem.settings.suffices:
         return fitted
-    spending = problem.spend(STRUCTURE, fitted.cost)
+    spending = problem.spend(problem.settings.budget.structure, fitted.cost)
     *keys, key_again, key_find = split(problem.keys.structure, 10)
-    found = symmetries(problem.target, key=key_find, points=fitted.found.points[:64])
+    some = fitted.found.points[: problem.settings.structure.symmetry_points]
+    found = symmetries(problem.target, key=key_find, points=some)
     fitted = replace(fitted, symmetries=found if len(found) else None)
     best = fitted.proposal
     candidates = (_product, _hierarchical, _symmetric, _heavy_tailed)
@@ -100,12 +94,13 @@ def _looked_again(
 ) -> Looked:
     """A second search for what a structured proposal has missed."""
     key_draws, key_search = split(key, 2)
-    law = kernel.auxiliary
+    law, settings = kernel.auxiliary, problem.settings
     try:
-        draws, at = _weighed(spending.density, law, SAMPLE, key_draws)
-        uncovered = partial(_uncovered, spending.density, law, float(at.max()))
+        draws, at = _weighed(spending.density, law, settings.structure.sample, key_draws)
+        level = float(at.max()) + np.log(settings.fit.beyond)
+        uncovered = partial(_uncovered, spending.density, law, level)
         seen = look_again(
-            problem, spending, around_draws(draws), uncovered, log_mean(at),
+            problem, spending, around_draws(draws, settings.search), uncovered, log_mean(at),
             fitted.found.gradients, key_search,
         )  # fmt: skip
     except OutOfBudget:
@@ -132,14 +127,17 @@ def _better(
     The weights of q's own draws say nothing of a mode that q has missed, so q must also cover the
     points that the search has found.
     """
-    _, at = _weighed(spending.density, law, SAMPLE, key)
+    settings = problem.settings
+    sample = settings.structure.sample
+    _, at = _weighed(spending.density, law, sample, key)
     metrics = chain_metrics(at, at, at, np.zeros(len(at)))
     points = fitted.found.must_cover
-    points = points[:: max(len(points) // SAMPLE, 1)]
-    missed = float(np.mean(_uncovered(spending.density, law, at.max(), points)))
+    points = points[:: max(len(points) // sample, 1)]
+    level = at.max() + np.log(settings.fit.beyond)
+    missed = float(np.mean(_uncovered(spending.density, law, level, points)))
     row: Row = {"stage": name, **metrics, "missed": missed}
     history = [*best.history, row]
-    if metrics["ess"] < BETTER * best.ess or missed > problem.settings.missed:
+    if metrics["ess"] < settings.structure.better * best.ess or missed > settings.missed:
         return replace(best, history=history)
     identity = FunctionBlock(fb.Identity((problem.target.dim,)))
     kernel = Kernel(problem.target, identity, law, problem.law)
@@ -147,11 +145,11 @@ def _better(
 
 
 def _uncovered(
-    density: BatchedDensity, law: AbstractDistribution, top: Number, points: np.ndarray
+    density: BatchedDensity, law: AbstractDistribution, level: Number, points: np.ndarray
 ) -> np.ndarray:
-    """Whether p/q at each point is far larger than at any draw of q."""
+    """Whether log p/q at each point is above a level."""
     at = density.values(points) - BatchedDistribution(law).values(points)
-    return np.nan_to_num(at, nan=-np.inf) > top + BEYOND
+    return np.nan_to_num(at, nan=-np.inf) > level
 
 
 def _weighed(
@@ -167,31 +165,11 @@ def _weighed(
 # ── Symmetries ──────────────────────────────────────────────────────────────────────────────────
 
 
-class FoldedDensity:
-    """A density on one fundamental domain of its symmetries, -inf elsewhere."""
-
-    def __init__(self, density: BatchedDensity, fold: Callable[[np.ndarray], np.ndarray]):
-        self.density, self.fold, self.dim, self.dtype = density, fold, density.dim, density.dtype
-
-    @property
-    def left(self) -> float:
-        """Evaluations left."""
-        return self.density.left
-
-    def values(self, points: np.ndarray) -> np.ndarray:
-        """The log density where a point is its own fold."""
-        inside = np.isclose(self.fold(points), points).all(axis=1)
-        values = np.full(len(points), -np.inf, points.dtype)
-        if inside.any():
-            values[inside] = self.density.values(points[inside])
-        return values
-
-
 def _symmetric(
     problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
 ) -> Distributions:
-    found = fitted.symmetries
-    if found is None or len(found.elements(MOST_ELEMENTS + 1)[0]) > MOST_ELEMENTS:
+    found, most = fitted.symmetries, problem.settings.structure.most_elements
+    if found is None or len(found.elements(most + 1)[0]) > most:
         return
     fold = _folding(found)
     points = fold(fitted.found.points)
@@ -209,43 +187,30 @@ def _folding(found: Symmetries) -> Callable[[np.ndarray], np.ndarray]:
 # ── Products ────────────────────────────────────────────────────────────────────────────────────
 
 
-class BlockDensity:
-    """A density along one block of coordinates, the others held at a point."""
-
-    def __init__(self, density: BatchedDensity, block: list[int], point: np.ndarray):
-        self.density, self.block, self.point = density, block, point
-        self.dim, self.dtype = len(block), density.dtype
-
-    @property
-    def left(self) -> float:
-        """Evaluations left."""
-        return self.density.left
-
-    def values(self, points: np.ndarray) -> np.ndarray:
-        """The log density with the block's coordinates replaced."""
-        rows = np.tile(self.point, (len(points), 1)).astype(points.dtype)
-        rows[:, self.block] = points
-        return self.density.values(rows)
-
-
 def _product(
     problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
 ) -> Distributions:
     if not fitted.found.gradients:
         return
-    points = fitted.found.points
-    blocks = blocks_of(interactions(problem.target, points[:: max(len(points) // 32, 1)][:32]))
+    points, settings = fitted.found.points, _for_blocks(problem.settings)
+    count = settings.structure.interaction_points
+    some = points[:: max(len(points) // count, 1)][:count]
+    blocks = blocks_of(interactions(problem.target, some))
     if len(blocks) < 2:
         return
-    density = spending.density
-    some = points[:: max(len(points) // 2000, 1)]
+    density, modes = spending.density, settings.structure.block_modes
+    some = points[:: max(len(points) // settings.structure.top_points, 1)]
     top = some[np.argmax(density.values(some))]
-    settings = replace(problem.settings, fit_draws=min(problem.settings.fit_draws, BLOCK_DRAWS))
     parts = [
-        _mixture_on(BlockDensity(density, block, top), points[:, block], 2, settings, key_block)
+        _mixture_on(BlockDensity(density, block, top), points[:, block], modes, settings, key_block)
         for block, key_block in zip(blocks, split(key, len(blocks)), strict=True)
     ]
     yield f"product of {len(blocks)} mixtures", ProductMixture(blocks, parts)
+
+
+def _for_blocks(settings: LearnSettings) -> LearnSettings:
+    """The same with fewer weighted draws: a block has few coordinates."""
+    return replace(settings, fit_draws=min(settings.fit_draws, settings.structure.block_draws))
 
 
 def _mixture_on(
@@ -281,7 +246,9 @@ def _hierarchical(
     problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
 ) -> Distributions:
     density, points = spending.density, fitted.found.points
-    parents = parents_of(density, points) if fitted.found.gradients else []
+    settings, parents = _for_blocks(problem.settings), list[int]()
+    if fitted.found.gradients:
+        parents = parents_of(density, points, settings.structure)
     if not parents:
         return
     centre, target = np.median(points, axis=0), problem.target
@@ -290,7 +257,6 @@ def _hierarchical(
     each = 3 * (target.dim - len(parents)) + 1
     left = density.left / each
     own = BatchedDensity(marginal, len(parents), density.block, left, density.deadline)
-    settings = replace(problem.settings, fit_draws=min(problem.settings.fit_draws, BLOCK_DRAWS))
     base = _mixture_on(own, points[:, parents], 1, settings, key)
     spending.note(each * own.evaluations)
     name = f"{target.dim - len(parents)} coordinates given {len(parents)}"
@@ -303,13 +269,14 @@ def _hierarchical(
 def _heavy_tailed(
     problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
 ) -> Distributions:
-    count = int(np.clip(2 * fitted.found.modes, 1, TAIL_COMPONENTS))
+    how = problem.settings.structure
+    count = int(np.clip(how.tail_per_mode * fitted.found.modes, 1, how.tail_components))
     for product, key_kind in zip((False, True), split(key, 2), strict=True):
         points, weights = fitted.found.points, None
         law: AbstractDistribution | None = None
-        for key_round in split(key_kind, TAIL_ROUNDS):
+        for key_round in split(key_kind, how.tail_rounds):
             law = em_student_t(points, count, weights=weights, product=product).distribution()
-            size = problem.settings.fit_draws // 4
+            size = int(how.tail_draws * problem.settings.fit_draws)
             points, at = _weighed(spending.density, law, size, key_round)
             weights = np.minimum(relative(at), np.sqrt(len(at)) * relative(at).mean())
             if not weights.any():

@@ -48,7 +48,9 @@ def _by_blocks(function: object, kernel: Kernel, rows: np.ndarray) -> tuple[np.n
     return latent, values
 
 
-def _around(kernel: Kernel, mixture: Components, key: Key[Array, ""]) -> Components:
+def _around(
+    kernel: Kernel, mixture: Components, key: Key[Array, ""], settings: LearnSettings
+) -> Components:
     """A normal, in the auxiliary space, that covers where X and the proposal lie."""
     assert kernel.initial is not None
     key_x, key_y = split(key, 2)
@@ -57,7 +59,8 @@ def _around(kernel: Kernel, mixture: Components, key: Key[Array, ""]) -> Compone
         latent = (far - np.asarray(g.mean.unwrap())) @ np.asarray(g.inverse_factor.unwrap()).T
     else:
         latent = _by_blocks(_pulled, kernel, far)[0]
-    return normal_around(np.concatenate([latent, mixture.draws(ROWS // 2, generator(key_y))]))
+    own = mixture.draws(ROWS // 2, generator(key_y))
+    return normal_around(np.concatenate([latent, own]), settings.fit)
 
 
 def mixture_draws(kernel: Kernel, count: int, key: Key[Array, ""]) -> np.ndarray:
@@ -77,7 +80,7 @@ def covered(kernel: Kernel, key: Key[Array, ""], settings: LearnSettings) -> Ker
     if not isinstance(kernel.auxiliary, GaussianMixture) or kernel.initial is None:
         return kernel
     mixture = components_of(kernel.auxiliary)
-    wide = _around(kernel, mixture, key)
+    wide = _around(kernel, mixture, key, settings)
     return _with_mixture(kernel, _widened(mixture, wide, 0.0, settings))
 
 
@@ -113,7 +116,7 @@ def best_covered(
         return proposal
     key_wide, key_draws = split(key, 2)
     mixture = components_of(kernel.auxiliary)
-    wide = _around(kernel, mixture, key_wide)
+    wide = _around(kernel, mixture, key_wide, settings)
     parts, rng = (mixture, mixture.inflated(settings.tail_stretch), wide), generator(key_draws)
     at_target = _by_blocks(_pulled, kernel, draws[: settings.training_draws])
     at_own = _by_blocks(_pushed, kernel, np.concatenate([p.draws(ROWS, rng) for p in parts]))

@@ -27,7 +27,7 @@ from involutive.core.types import Number
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import Kernel
 from involutive.learning.fit.em import fit_mixture
-from involutive.learning.fit.importance import HELPS, component_counts
+from involutive.learning.fit.importance import component_counts
 from involutive.learning.fit.mixture import count_clusters
 from involutive.learning.judge.independence import ROWS, independence_metrics
 from involutive.learning.settings import LearnSettings
@@ -37,11 +37,6 @@ from involutive.training.fit import HELD_OUT, Fit, TrainConfig, fit, split_sampl
 from involutive.training.likelihood import Likelihood, LogVariance
 from involutive.training.objective import AbstractObjective
 from involutive.training.schedules import DECAYED_ADAM, decaying
-
-KEPT = 0.9  # of its effective draws that a mixture must keep on new draws, or it is refitted
-LOOKS = 10  # at the held-out draws in a training; a guess
-SIZES = 4  # scorings of mixtures in a training, about; each takes two batches of `ROWS`
-TUNE_SLOWER = 4  # factor between the rates at which couplings are trained and tuned; a guess
 
 
 @dataclass(frozen=True)
@@ -72,13 +67,14 @@ class Training:
 
         Couplings gain most while the rate falls at the end, so only mixtures stop early.
         """
-        patience = None if has_couplings(kernel) else 3
+        how = self.settings.fit
+        patience = None if has_couplings(kernel) else how.patience
         key_fit, key_memory = split(key, 2)
         memory = decaying(objective.init(kernel, key_memory), rate, steps)
         left = self.deadline - time.perf_counter()
         seconds = max(left, 0.01) if np.isfinite(left) else None
-        every = max(steps // LOOKS, 1)
-        config = TrainConfig(steps, every, patience, 1e-4, seconds=seconds, monitor=0)
+        every = max(steps // how.training_looks, 1)
+        config = TrainConfig(steps, every, patience, how.tolerance, seconds=seconds, monitor=0)
         return fit(
             kernel, objective, self.samples, key=key_fit, config=config, progress=self.progress,
             label=label, memory=memory,
@@ -132,8 +128,9 @@ def train_proposal(
 
 def training_evaluations(settings: LearnSettings) -> int:
     """Density evaluations that a training takes at most, couplings left out."""
-    looks = (LOOKS + 1) * 2 * HELD_OUT * settings.training_draws
-    return int(settings.tune_steps * settings.batch + looks + 2 * SIZES * ROWS)
+    fit = settings.fit
+    looks = (fit.training_looks + 1) * 2 * HELD_OUT * settings.training_draws
+    return int(settings.tune_steps * settings.batch + looks + 2 * fit.training_scorings * ROWS)
 
 
 def _resized(samples: np.ndarray, key: Key[Array, ""], rows: int) -> np.ndarray:
@@ -158,7 +155,8 @@ def _counts(
     if previous is None or previous.components == 0:
         return counts
     above = tuple(count for count in counts if count > previous.components)
-    return (previous.components, *above[:1]) if previous.ess < KEPT else (previous.components,)
+    more = above[:1] if previous.ess < settings.fit.keeps else ()
+    return (previous.components, *more)
 
 
 def _still_good(
@@ -171,7 +169,7 @@ def _still_good(
     if previous is None or len(counts) > 1:
         return None
     metrics = independence_metrics(previous.kernel, training.held, key)
-    if metrics["ess"] < KEPT * previous.ess:
+    if metrics["ess"] < training.settings.fit.keeps * previous.ess:
         return None
     row: Row = {"stage": f"mixture of {previous.components} kept", **metrics}
     return replace(previous, history=[row], **metrics)
@@ -187,15 +185,15 @@ def _grow_mixture(
 ) -> Proposal:
     """Fit mixtures of growing size until more components help no more."""
     g, white = whitened(data)
-    best, history = None, list[Row]()
+    best, history, how = None, list[Row](), training.settings.fit
     key_judge, *keys = split(key, 1 + len(counts))
     for count, key_count in zip(counts, keys, strict=True):
-        auxiliary = fit_mixture(white, count, key_count).distribution()
+        auxiliary = fit_mixture(white, count, key_count, how).distribution()
         kernel = Kernel(target, FunctionBlock(g), auxiliary, initial)
         # the same draws of every proposal's noise, so that sizes can be compared
         metrics = independence_metrics(kernel, training.held, jr.clone(key_judge))
         history = [*history, {"stage": f"mixture of {count}", **metrics}]
-        if best is not None and metrics["ess"] <= HELPS * best.ess:
+        if best is not None and metrics["ess"] <= how.helps * best.ess:
             break
         best = Proposal(kernel, metrics["acceptance"], metrics["ess"], count)
         if best.ess > training.settings.good_enough or training.spent:
@@ -209,7 +207,7 @@ def _tune(proposal: Proposal, training: Training, key: Key[Array, ""]) -> tuple[
     key_fit, key_judge = split(key, 2)
     settings, steps = training.settings, training.settings.tune_steps
     coupled = has_couplings(proposal.kernel)
-    rate = settings.coupling_rate / TUNE_SLOWER if coupled else settings.learning_rate
+    rate = settings.coupling_rate / settings.fit.tune_slower if coupled else settings.learning_rate
     objective = LogVariance(DECAYED_ADAM, settings.batch)
     fitted = training.fit(proposal.kernel, objective, key_fit, steps, rate, "tuning")
     metrics = independence_metrics(fitted.kernel, training.held, key_judge)
@@ -237,10 +235,11 @@ def _with_couplings(
     g = fb.Chain([whitening(points), couplings])
     latent = transform_all(g, points)
     counts = component_counts(0, len(points), points.shape[1], settings)
-    clusters = count_clusters(fit_mixture(latent, counts[0], key_parts))
+    parts = fit_mixture(latent, counts[0], key_parts, settings.fit)
+    clusters = count_clusters(parts, settings.fit.overlap)
     best, evaluations = proposal, 0
     for count, key_base, key_fit in ((1, key_one, keys[0]), (clusters, key_many, keys[1])):
-        auxiliary = fit_mixture(latent, count, key_base).distribution()
+        auxiliary = fit_mixture(latent, count, key_base, settings.fit).distribution()
         kernel = Kernel(
             proposal.kernel.target, FunctionBlock(g), auxiliary, proposal.kernel.initial
         )

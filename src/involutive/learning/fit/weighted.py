@@ -13,11 +13,8 @@ import numpy as np
 from involutive.core.types import Number
 from involutive.learning.fit.mixture import Components, joined
 from involutive.learning.judge.independence import chain_metrics
-from involutive.learning.settings import LearnSettings
+from involutive.learning.settings import FitSettings, LearnSettings
 from involutive.learning.weights import log_mean, relative
-
-LACK = np.log(8.0)  # bound on how much a lack of q at a point counts in seeding; a guess
-BEYOND = np.log(20.0)  # nats above the largest weight at which a point is not covered; a guess
 
 
 class WeightedSample(NamedTuple):
@@ -94,8 +91,9 @@ class Space:
     ) -> "Space":
         """The space with a normal that covers the points `far`, those very far out drawn in."""
         mean, factor = mean.astype(np.float64), factor.astype(np.float64)
-        space = cls(density, mean, factor, normal_around(np.zeros((2, len(mean)))), settings)
-        return replace(space, wide=normal_around(space.whiten(far)))
+        nowhere = normal_around(np.zeros((2, len(mean))), settings.fit)
+        space = cls(density, mean, factor, nowhere, settings)
+        return replace(space, wide=normal_around(space.whiten(far), settings.fit))
 
     def whiten(self, points: np.ndarray) -> np.ndarray:
         """`z` of every row x."""
@@ -120,7 +118,7 @@ class Space:
 
     def sample(self, mixture: Components, count: int, rng: np.random.Generator) -> WeightedSample:
         """Draw from q, q stretched and the wide normal, and weigh."""
-        stretch = 1 + 2 / np.sqrt(self.density.dim)
+        stretch = 1 + self.settings.fit.stretch / np.sqrt(self.density.dim)
         parts = [mixture, mixture.inflated(stretch), self.wide]
         proposal = joined(parts, self.settings.defensive)
         count = int(max(min(count, self.density.left), 1))
@@ -139,22 +137,25 @@ class Space:
         log_w = self.log_p(points) - self.covered(mixture).log_density(points)
         finite = np.where(np.isfinite(log_w), log_w, -np.inf)
         centre = np.median(finite[np.isfinite(finite)]) if np.isfinite(finite).any() else 0.0
-        return np.exp(np.clip(finite - centre, -LACK, LACK))
+        most = np.log(self.settings.fit.lack)
+        return np.exp(np.clip(finite - centre, -most, most))
 
     def uncovered(self, fitted: FittedMixture, points: np.ndarray) -> np.ndarray:
         """Whether p/q at each point is far larger than anywhere in the weighted sample."""
         mixture, sample = self.covered(fitted.mixture), fitted.sample
         seen = sample.log_p - mixture.log_density(sample.points)
         top = np.max(seen[sample.weights > 0], initial=-np.inf)
-        return self.log_p(points) - mixture.log_density(points) > top + BEYOND
+        beyond = top + np.log(self.settings.fit.beyond)
+        return self.log_p(points) - mixture.log_density(points) > beyond
 
 
-def normal_around(points: np.ndarray) -> Components:
-    """One normal with twice the covariance of points, those very far out drawn in."""
+def normal_around(points: np.ndarray, settings: FitSettings) -> Components:
+    """One normal wider than the covariance of points, those very far out drawn in."""
     points = np.where(np.isfinite(points), points, 0.0).astype(np.float64)
     centre = np.median(points, axis=0)
     spread = np.median(np.abs(points - centre), axis=0)
-    points = centre + np.clip(points - centre, -10 * spread, 10 * spread)
-    dim = points.shape[1]
-    covariance = 2 * np.cov(points.T).reshape(dim, dim) + 1e-6 * np.eye(dim)
+    most, dim = settings.wide_clip * spread, points.shape[1]
+    points = centre + np.clip(points - centre, -most, most)
+    wider = settings.wide_covariance * np.cov(points.T).reshape(dim, dim)
+    covariance = wider + 1e-6 * np.eye(dim)
     return Components(np.zeros(1), points.mean(axis=0)[None], covariance[None])

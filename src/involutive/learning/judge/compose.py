@@ -19,14 +19,12 @@ from involutive.kernel.classical import random_walk
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import AbstractKernel, Kernel
 from involutive.kernel.symmetry_move import SymmetryMove
-from involutive.learning.budget import PILOT
 from involutive.learning.find.annealing import finite_points
 from involutive.learning.fit.em import fit_mixture
 from involutive.learning.fit.tails import best_covered, covered, mixture_draws, pruned
 from involutive.learning.fit.trained import has_couplings
 from involutive.learning.judge.independence import ROWS
 from involutive.learning.judge.pilot import (
-    LEAST_ESS,
     Pilot,
     evaluations_per_step,
     measured,
@@ -35,17 +33,10 @@ from involutive.learning.judge.pilot import (
 from involutive.learning.outcome import Learned, Outcome
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import local_move, move_within_modes, tuning_evaluations
+from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Cost, Fitted, Found, Proposal
 from involutive.sampling.starts import started_elsewhere
 from involutive.training.likelihood import proposal_law
-
-RARELY, OFTEN = (0.005, 0.05, 0.3), (0.05, 0.3)  # chances of a local move, in the order to try
-KEEPS = 0.75  # of the proposal's effective draws that the kernel must have; else chains get stuck
-ALONE = 0.4  # effective draws per draw at which a poor proposal with local moves is kept; a guess
-HOPED = 0.5  # of them that pilot chains must bear out before learning ends; a guess
-COVERING = 13  # batches of `ROWS` evaluations that the choice of tails takes: draws, and its own
-LEAST_PILOT, LEAST_CHAINS = 70, 8  # steps and chains without which a pilot says nothing; guesses
-WARMUP = (20, 200)  # bounds on the steps to discard; 20 effective draws' worth in between; a guess
 
 
 def compose(
@@ -67,30 +58,31 @@ def compose(
 def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
     """Compose the fitted proposal with a local move and measure it on chains started apart."""
     key_cover, key_local, key_start, key_pilot = split(key, 4)
-    spending, settings = problem.spend(PILOT, fitted.cost), problem.settings
+    settings, judge = problem.settings, problem.settings.judge
+    spending = problem.spend(settings.budget.pilot, fitted.cost)
     plain = _is_mixture(fitted.proposal.kernel)
     gradients = fitted.proposal.ess < settings.poor and fitted.found.gradients
     proposal = pruned(fitted.proposal)
     start = proposal_law(proposal.kernel)  # without the wide cover: few chains start far out
     if fitted.rounds == 0 and fitted.settled and plain:
-        local = move_within_modes(proposal.kernel, gradients=gradients)
+        local = move_within_modes(proposal.kernel, gradients, settings.refine)
         kernel = covered(proposal.kernel, key_cover, settings)
         proposal = replace(proposal, kernel=kernel)
     else:
-        needed = tuning_evaluations(gradients) + COVERING * ROWS
+        needed = tuning_evaluations(gradients, settings.refine) + judge.covering * ROWS
         if not spending.allows(needed):
             return best_so_far(problem, fitted, "budget")
         spending.note(needed)
         proposal = best_covered(proposal, fitted.draws, key_cover, settings)
         local = local_move(
             problem.target, on_device(fitted.draws[-settings.training_draws :]), key_local,
-            gradients=gradients, initial=problem.law,
+            settings, gradients=gradients, initial=problem.law,
         )  # fmt: skip
-    chances = local_chances(proposal.ess, settings.poor, cheap=not gradients)
+    chances = local_chances(proposal.ess, settings, cheap=not gradients)
     places, elsewhere = places_apart(problem, spending, fitted, key_start)
-    per_draw = LEAST_PILOT * (evaluations_per_step(local) + 1)
+    per_draw = judge.least_pilot * (evaluations_per_step(local) + 1)
     affordable = (spending.allowance.evaluations - spending.evaluations) / per_draw
-    if affordable < LEAST_CHAINS:
+    if affordable < judge.least_chains:
         return best_so_far(problem, replace(fitted, cost=spending.cost), "budget")
     count = int(min(len(places), affordable))
     places, elsewhere = places[:count], elsewhere[:count]
@@ -104,24 +96,26 @@ def _is_mixture(kernel: Kernel) -> bool:
     return isinstance(kernel.auxiliary, GaussianMixture) and not has_couplings(kernel)
 
 
-def borne_out(learned: Learned, promised: Number, poor: Number) -> bool:
+def borne_out(learned: Learned, promised: Number, settings: LearnSettings) -> bool:
     """Whether pilot chains bear out what the weights of a proposal promise."""
-    outcome = learned.outcome
-    hoped = promised if promised >= poor else ALONE / HOPED  # a local move was to help
-    return outcome.converged and outcome.ess_per_draw > HOPED * hoped
+    outcome, judge = learned.outcome, settings.judge
+    hoped = promised
+    if promised < settings.poor:  # a local move was to help
+        hoped = judge.alone / judge.hoped
+    return outcome.converged and outcome.ess_per_draw > judge.hoped * hoped
 
 
 def places_apart(
     problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Where pilot chains start: from the proposal, and one chain in four from other places."""
-    count = problem.settings.pilot_chains
+    count, judge = problem.settings.pilot_chains, problem.settings.judge
     kernel = fitted.proposal.kernel
     if not _is_mixture(kernel):
-        near = BatchedDistribution(proposal_law(kernel)).draws(key, 2 * count)
+        near = BatchedDistribution(proposal_law(kernel)).draws(key, judge.place_tries * count)
     else:
-        near = mixture_draws(kernel, 8 * count, key)
-    far = fitted.found.starts[: 2 * count]
+        near = mixture_draws(kernel, judge.mixture_tries * count, key)
+    far = fitted.found.starts[: judge.place_tries * count]
     try:
         near, far = finite_points(spending.density, near), finite_points(spending.density, far)
     except OutOfBudget:
@@ -147,7 +141,8 @@ def best_composition(
     key: Key[Array, ""],
 ) -> Learned:
     """Try chances of a local move in turn; the kernel with most effective draws per draw."""
-    warmup = int(np.clip(np.ceil(WARMUP[0] / max(proposal.ess, 1e-3)), *WARMUP))
+    judge = problem.settings.judge
+    warmup = int(np.clip(np.ceil(judge.warmup[0] / max(proposal.ess, 1e-3)), *judge.warmup))
     best: Learned | None = None
     for number, chance in enumerate(chances):
         kernel = compose(proposal.kernel, local, chance, fitted.symmetries)
@@ -158,7 +153,7 @@ def best_composition(
         if best is None or learned.outcome.ess_per_draw > best.outcome.ess_per_draw:
             best = learned
         # a chain held in rare states shows as fewer effective draws than the proposal promises
-        enough = learned.outcome.ess_per_draw > KEEPS * proposal.ess
+        enough = learned.outcome.ess_per_draw > judge.keeps * proposal.ess
         cost = len(places) * (warmup + problem.settings.pilot_least)
         if enough or not spending.allows(cost, spending.seconds - began):
             break
@@ -182,26 +177,27 @@ def judged(
     settings = problem.settings
     least, most = warmup + settings.pilot_least, warmup + settings.pilot_draws
     trace = run_chains(kernel, places, most, key, spending, least)
-    pilot = measured(trace, min(warmup, trace.position.shape[1] // 2), elsewhere)
+    pilot = measured(trace, min(warmup, trace.position.shape[1] // 2), elsewhere, settings.judge)
     outcome = _outcome(pilot, fitted, proposal, spending.cost)
     starts = on_device(fitted.found.starts) if len(fitted.found.starts) else None
     return Learned(problem.target, start, kernel, warmup, outcome, starts)
 
 
-def local_chances(ess: Number, poor: Number, cheap: bool) -> tuple[Number, ...]:
+def local_chances(ess: Number, settings: LearnSettings, cheap: bool) -> tuple[Number, ...]:
     """How often to move locally, in the order to try, for a proposal of that many effective draws.
 
     A good proposal needs local moves rarely; a poor one before every global move. `cheap` says that
     a local move costs one density evaluation.
     """
-    if ess < poor:
-        return (OFTEN[-1],) if cheap else (1.0,)
-    return RARELY if ess >= KEEPS else OFTEN
+    judge = settings.judge
+    if ess < settings.poor:
+        return (judge.often[-1],) if cheap else (1.0,)
+    return judge.rarely if ess >= judge.keeps else judge.often
 
 
 def _outcome(pilot: Pilot, fitted: Fitted, proposal: Proposal, cost: Cost) -> Outcome:
     looked = replace(fitted.looked, groups=pilot.groups)
-    converged = pilot.agree and pilot.effective >= LEAST_ESS
+    converged = pilot.agree and pilot.enough
     return Outcome(
         acceptance=pilot.acceptance,
         ess_per_draw=pilot.ess_per_draw,
@@ -244,8 +240,9 @@ def best_so_far(problem: Problem, last: Found | Fitted | None, ended: str) -> Le
     """
     # folded in: a pilot that the budget did not allow may be tried twice, with the same result
     key_fit, key_cover, key_scale = split(jr.fold_in(problem.keys.early, 0), 3)
+    settings, judge = problem.settings, problem.settings.judge
     cost = Cost() if last is None else last.cost
-    if last is None or (isinstance(last, Found) and len(last.points) < 20):
+    if last is None or (isinstance(last, Found) and len(last.points) < judge.early_points):
         return _local_alone(problem, cost, ended, key_scale)
     if isinstance(last, Found):
         proposal, looked, reached, found = _unweighed(problem, last, key_fit), None, [], last
@@ -255,15 +252,14 @@ def best_so_far(problem: Problem, last: Found | Fitted | None, ended: str) -> Le
     start = proposal_law(proposal.kernel)
     kernel = proposal.kernel
     if _is_mixture(kernel):
-        kernel = compose(
-            covered(kernel, key_cover, problem.settings), move_within_modes(kernel, False), 0.3
-        )
+        local = move_within_modes(kernel, False, settings.refine)
+        kernel = compose(covered(kernel, key_cover, settings), local, judge.early_chance)
     outcome = Outcome(
         proposal.acceptance, proposal.ess, float("nan"), 0, cost.evaluations, cost.seconds,
         False, _ended_advice(problem, ended), proposal.history, reached, ended, found.modes, looked,
     )  # fmt: skip
     starts = on_device(found.starts) if len(found.starts) else None
-    return Learned(problem.target, start, kernel, WARMUP[1], outcome, starts)
+    return Learned(problem.target, start, kernel, judge.warmup[1], outcome, starts)
 
 
 def _unweighed(problem: Problem, found: Found, key: Key[Array, ""]) -> Proposal:
@@ -271,29 +267,32 @@ def _unweighed(problem: Problem, found: Found, key: Key[Array, ""]) -> Proposal:
     g = whitening(found.points)
     mean, inverse = (np.asarray(part.unwrap()) for part in (g.mean, g.inverse_factor))
     white = (found.points - mean) @ inverse.T
-    mixture = fit_mixture(white, max(2 * found.modes, 8), key)
+    judge = problem.settings.judge
+    count = max(judge.early_per_mode * found.modes, judge.early_components)
+    mixture = fit_mixture(white, count, key, problem.settings.fit)
     kernel = Kernel(problem.target, FunctionBlock(g), mixture.distribution(), problem.law)
     return Proposal(kernel, 0.0, 0.0, len(mixture.means))
 
 
 def _local_alone(problem: Problem, cost: Cost, ended: str, key: Key[Array, ""]) -> Learned:
     """A random walk with the scales of X: all that so small a budget allows."""
-    draws = BatchedDistribution(problem.law).draws(key, 256)
-    scale = 2.38 / problem.target.dim**0.5 * np.std(draws, axis=0)
+    judge = problem.settings.judge
+    draws = BatchedDistribution(problem.law).draws(key, judge.early_draws)
+    scale = judge.early_step / problem.target.dim**0.5 * np.std(draws, axis=0)
     kernel = random_walk(problem.target, on_device(scale), problem.law)
     outcome = Outcome(
         0.0, 0.0, float("nan"), 0, cost.evaluations, cost.seconds, False,
         _ended_advice(problem, ended), ended=ended,
     )  # fmt: skip
-    return Learned(problem.target, problem.law, kernel, WARMUP[1], outcome)
+    return Learned(problem.target, problem.law, kernel, judge.warmup[1], outcome)
 
 
 def _ended_advice(problem: Problem, ended: str) -> str:
     if ended == "interrupted":
         return "learning was interrupted; run it again, or resume from its checkpoint"
-    dim = problem.target.dim
-    least = int(20_000 * max(dim, 2))
+    dim, judge = problem.target.dim, problem.settings.judge
+    least = int(judge.advised_evaluations * max(dim, 2))
     return (
         "the budget ended before a proposal could be measured; allow at least "
-        f"Budget(evaluations={least:_}) or 20 seconds for {dim} dimensions"
+        f"Budget(evaluations={least:_}) or {judge.advised_seconds} seconds for {dim} dimensions"
     )

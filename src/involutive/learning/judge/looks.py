@@ -22,26 +22,13 @@ from involutive.core.keys import generator, split
 from involutive.core.statistics import log_mean_exp
 from involutive.core.types import Number
 from involutive.diagnostics.coverage import ABOVE, STARTS, missed
-from involutive.learning.budget import LOOK
 from involutive.learning.find.annealing import finite_points
 from involutive.learning.judge.pilot import run_chains
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, Spending
+from involutive.learning.settings import LookSettings
 from involutive.learning.stages import Cost
 from involutive.training.likelihood import proposal_law
-
-OWN_DRAWS = 2048  # of q, whose largest p/q is the level above which q is said to miss; a guess
-WIDTHS = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0)  # multiples of X's width; guesses
-STRETCHES = (1.0, 1.5, 2.0, 3.0)  # of the proposal's draws about their centre; guesses
-BEST, RANDOM = 0.25, 0.5  # climbs from the highest p/q and from X, per climb from q; guesses
-SCANNED = 4e9  # arithmetic operations of q that bound the places compared; about a second
-LENGTH = 40  # gradients of a usual climb; of a hundred at most
-CLIMBERS = 1024  # of the search, from which on the look has all of its climbs
-USUAL = 128  # climbs where the budget has room for them; a guess
-FEWEST = 16  # climbs below which there is no look; a guess
-LARGEST = 0.01  # share of the mass that may be missed; a guess
-CHAINS, STEPS = 64, 200  # that show whether chains go where the proposal does not; guesses
-VISITED = 1 / 3  # of a missed mass that chains must hold to have been there; a guess
 
 
 @dataclass(frozen=True)
@@ -71,11 +58,13 @@ def looked_at(problem: Problem, learned: Learned) -> Learned:
     outcome, law = learned.outcome, _law(learned)
     if outcome.ended != "finished" or outcome.looked is None or law is None:
         return learned
-    spending = problem.spend(LOOK, Cost(outcome.evaluations, outcome.seconds))
+    largest = problem.settings.look.largest
+    spent = Cost(outcome.evaluations, outcome.seconds)
+    spending = problem.spend(problem.settings.budget.look, spent)
     key_look, key_chains = split(jr.fold_in(problem.keys.early, 1), 2)
     try:
         look = last_look(problem, spending, law, key_look)
-        if look.missed > LARGEST and _visited(learned, spending, law, look, key_chains):
+        if look.missed > largest and _visited(learned, spending, law, look, key_chains):
             look = replace(look, missed=0.0)
     except (OutOfBudget, KeyboardInterrupt):  # the kernel is there, and says that nothing looked
         return learned
@@ -84,7 +73,7 @@ def looked_at(problem: Problem, learned: Learned) -> Learned:
         outcome, looked=looked, evaluations=spending.cost.evaluations, seconds=spending.cost.seconds
     )
     starts = learned.starts
-    if look.missed > LARGEST:
+    if look.missed > largest:
         outcome = replace(outcome, converged=False, advice=_advice(look.missed))
         starts = _with_point(starts, look.point)
     parts = learned.initial, learned.kernel, learned.warmup
@@ -96,20 +85,20 @@ def last_look(
 ) -> Look:
     """Look for what the proposal `law` misses."""
     key_own, key_x, key_rng = split(key, 3)
-    p, rng = spending.density, generator(key_rng)
+    p, rng, settings = spending.density, generator(key_rng), problem.settings.look
     q = BatchedDistribution(law, p.block)
     climbs = _climbs(problem, p)
-    drawn = q.draws(key_own, OWN_DRAWS)
+    drawn = q.draws(key_own, settings.own_draws)
     drawn = drawn[np.isfinite(drawn).all(axis=1)]
     own = _log_ratio(p, q, drawn)
-    if climbs < FEWEST or not np.isfinite(own).any():
+    if climbs < settings.fewest or not np.isfinite(own).any():
         return Look()
     log_z, top = log_mean_exp(own), float(np.max(own))
-    x = BatchedDistribution(problem.law).draws(key_x, OWN_DRAWS)
-    places = _places(drawn, x, _count(problem, p, law), rng).astype(p.dtype)
+    x = BatchedDistribution(problem.law).draws(key_x, settings.own_draws)
+    places = _places(drawn, x, _count(problem, p, law), rng, settings).astype(p.dtype)
     ratio = _log_ratio(p, q, places)
-    best = places[np.argsort(-ratio, kind="stable")[: int(BEST * climbs)]]
-    near = _at_widths(x, int(RANDOM * climbs), rng).astype(p.dtype)
+    best = places[np.argsort(-ratio, kind="stable")[: int(settings.best * climbs)]]
+    near = _at_widths(x, int(settings.random * climbs), rng, settings.widths).astype(p.dtype)
     starts = np.concatenate([best, near])
     starts = starts[np.isfinite(p.values(starts))]
     gradient = problem.target.has_gradient
@@ -125,13 +114,15 @@ def _visited(
     """Whether chains of the kernel that start from q go where q misses mass, and by how much."""
     key_starts, key_chains = split(key, 2)
     p, q = spending.density, BatchedDistribution(law, spending.density.block)
-    places = finite_points(p, q.draws(key_starts, 4 * CHAINS))[:CHAINS]
-    if len(places) < CHAINS:
+    settings = spending.problem.settings.look
+    drawn = q.draws(key_starts, settings.chain_tries * settings.chains)
+    places = finite_points(p, drawn)[: settings.chains]
+    if len(places) < settings.chains:
         return False
-    trace = run_chains(learned.kernel, places, STEPS, key_chains, spending)
+    trace = run_chains(learned.kernel, places, settings.steps, key_chains, spending)
     rows = trace.position[:, trace.position.shape[1] // 2 :].reshape(-1, p.dim)
     seen = np.mean(_log_ratio(p, q, rows) > look.level)
-    return bool(seen > VISITED * look.missed)
+    return bool(seen > settings.visited * look.missed)
 
 
 def _law(learned: Learned) -> AbstractDistribution | None:
@@ -159,35 +150,44 @@ def _with_point(starts: Array | None, point: np.ndarray | None) -> Array | None:
 
 
 def _climbs(problem: Problem, p: BatchedDensity) -> int:
-    """Climbs from q: as many as the search made, or what half of the evaluations left allow."""
-    usual = max(STARTS * problem.settings.climbers / CLIMBERS, USUAL)
-    allowed = 0.5 * p.left / ((1 + BEST + RANDOM) * GRADIENT * LENGTH)
+    """Climbs from q: as many as the search made, or what the evaluations left allow."""
+    settings = problem.settings.look
+    usual = max(STARTS * problem.settings.climbers / settings.climbers, settings.usual)
+    each = (1 + settings.best + settings.random) * GRADIENT * settings.climb_gradients
+    allowed = settings.climb_share * p.left / each
     return int(min(usual, allowed, STARTS))
 
 
 def _count(problem: Problem, p: BatchedDensity, law: AbstractDistribution) -> int:
     """Places per group: as many as the search drew, fewer where q is much work or budgets small."""
-    groups = len(WIDTHS) + len(STRETCHES) + 1
+    settings = problem.settings.look
+    groups = len(settings.widths) + len(settings.stretches) + 1
     work = operations(law.log_prob, problem.target.dim) * groups
-    most = min(problem.settings.search_draws // 2, 0.25 * p.left / groups)
-    return int(np.clip(SCANNED / work, 1, max(most, 1)))
+    most = int(settings.place_draws * problem.settings.search_draws)
+    most = min(most, settings.place_share * p.left / groups)
+    return int(np.clip(settings.scanned / work, 1, max(most, 1)))
 
 
-def _places(drawn: np.ndarray, x: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+def _places(
+    drawn: np.ndarray, x: np.ndarray, count: int, rng: np.random.Generator, settings: LookSettings
+) -> np.ndarray:
     """X at every width, the proposal's draws stretched, and points between pairs of them."""
-    centre = drawn.mean(axis=0)
-    picked = [drawn[rng.integers(len(drawn), size=count)] for _ in range(len(STRETCHES) + 2)]
-    stretched = [centre + s * (rows - centre) for s, rows in zip(STRETCHES, picked, strict=False)]
+    centre, stretches = drawn.mean(axis=0), settings.stretches
+    picked = [drawn[rng.integers(len(drawn), size=count)] for _ in range(len(stretches) + 2)]
+    stretched = [centre + s * (rows - centre) for s, rows in zip(stretches, picked, strict=False)]
     along = rng.uniform(size=(count, 1))
     between = picked[-1] + along * (picked[-2] - picked[-1])
-    return np.concatenate([_at_widths(x, count * len(WIDTHS), rng), *stretched, between])
+    near = _at_widths(x, count * len(settings.widths), rng, settings.widths)
+    return np.concatenate([near, *stretched, between])
 
 
-def _at_widths(x: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+def _at_widths(
+    x: np.ndarray, count: int, rng: np.random.Generator, widths: tuple[Number, ...]
+) -> np.ndarray:
     """Points like X's draws, drawn in or stretched about their centre to every width."""
-    centre, scale, share = x.mean(axis=0), x.std(axis=0), max(count // len(WIDTHS), 1)
+    centre, scale, share = x.mean(axis=0), x.std(axis=0), max(count // len(widths), 1)
     shape = (share, x.shape[1])
-    return np.concatenate([centre + w * scale * rng.normal(size=shape) for w in WIDTHS])
+    return np.concatenate([centre + w * scale * rng.normal(size=shape) for w in widths])
 
 
 def _log_ratio(p: BatchedDensity, q: BatchedDistribution, points: np.ndarray) -> np.ndarray:

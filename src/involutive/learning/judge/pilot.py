@@ -19,14 +19,9 @@ from involutive.core.types import Number
 from involutive.kernel.kernel import AbstractKernel
 from involutive.kernel.replicas import Tempered
 from involutive.learning.problem import Spending
+from involutive.learning.settings import JudgeSettings
 from involutive.sampling.runner import Chains
 from involutive.sampling.sample import CHUNK
-
-LARGEST_RHAT = 1.01  # standard: Vehtari et al. 2021; the verdict on draws asks for the same
-LARGEST_GROUPS = 1.05  # nested R-hat between groups of starts, for the few draws of a pilot
-PAST_STEPS = 100  # of a pilot that a deadline cuts short: fewer say nothing of mixing; a guess
-FIRST_STEPS = 10  # after which the time of a step is known; a guess
-LEAST_ESS = 400.0  # effective draws below which ESS and R-hat are themselves uncertain (ibid.)
 
 
 @dataclass(frozen=True)
@@ -39,6 +34,7 @@ class Pilot:
         effective: effective draws of the pilot itself, minimum likewise.
         r_hat: maximum over coordinates and |x|².
         groups: nested R-hat between the groups of starts, NaN with one group.
+        settings: what they must show.
     """
 
     acceptance: Number
@@ -46,17 +42,23 @@ class Pilot:
     effective: Number
     r_hat: Number
     groups: Number
+    settings: JudgeSettings
 
     @property
     def agree(self) -> bool:
         """Whether chains agree, whatever they started from."""
-        apart = np.isfinite(self.groups) and self.groups > LARGEST_GROUPS
+        apart = np.isfinite(self.groups) and self.groups > self.settings.largest_groups
         return self.r_hat <= self.allowed and not apart
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are so many effective draws that ESS and R-hat can be relied on."""
+        return self.effective >= self.settings.least_ess
 
     @property
     def allowed(self) -> float:
         """The largest R-hat of chains that agree: with few effective draws it is noisier."""
-        return LARGEST_RHAT + 4 / max(self.effective, 1.0)
+        return self.settings.largest_rhat + self.settings.rhat_noise / max(self.effective, 1.0)
 
 
 def run_chains(
@@ -69,21 +71,22 @@ def run_chains(
 ) -> Any:
     """Make `steps` steps from positions, or after `least` as few as the allowance asks for.
 
-    Past the deadline, `PAST_STEPS` are enough.
+    Past the deadline, `past_steps` are enough.
 
     Returns the trace, arrays of `(chains, steps, …)`.
     """
     # as `sample` has it, which then compiles nothing anew
     devices: Sequence[Any] | None = spending.problem.devices
+    settings = spending.problem.settings.judge
     chains = Chains(kernel, key, range(len(states)), capacity=CHUNK, devices=devices)
     chains.start(states)
     cost = len(states) * evaluations_per_step(kernel)
     left = spending.allowance.evaluations - spending.evaluations
-    most = int(np.clip(left / cost, 1, FIRST_STEPS))
+    most = int(np.clip(left / cost, 1, settings.first_steps))
     parts, done = [], 0
     while done < steps:
         count = min(most, steps - done)
-        enough = least is None or done >= min(least, PAST_STEPS)
+        enough = least is None or done >= min(least, settings.past_steps)
         over = spending.evaluations + cost * count > spending.allowance.evaluations
         if parts and (over or (enough and not spending.allows())):
             break
@@ -99,7 +102,8 @@ def _affordable(spending: Spending, cost: int, seconds: Number) -> int:
     """Steps of that many evaluations and seconds that the allowance has room for."""
     left = spending.allowance.evaluations - spending.evaluations
     by_time = spending.allowance.seconds / max(seconds, 1e-9)
-    return int(np.clip(min(left / cost, max(by_time, FIRST_STEPS)), 1, CHUNK))
+    first = spending.problem.settings.judge.first_steps
+    return int(np.clip(min(left / cost, max(by_time, first)), 1, CHUNK))
 
 
 def evaluations_per_step(kernel: AbstractKernel) -> int:
@@ -111,7 +115,7 @@ def evaluations_per_step(kernel: AbstractKernel) -> int:
     return sum(1 + 3 * (int(steps) + 1) if steps else 1 for steps in leaps)
 
 
-def measured(trace: Any, warmup: int, elsewhere: np.ndarray) -> Pilot:
+def measured(trace: Any, warmup: int, elsewhere: np.ndarray, settings: JudgeSettings) -> Pilot:
     """Judge pilot chains; `elsewhere` marks those that did not start from the proposal."""
     positions = trace.position[:, warmup:].astype(np.float64)
     squares = np.sum(positions**2, axis=2, keepdims=True)
@@ -125,4 +129,5 @@ def measured(trace: Any, warmup: int, elsewhere: np.ndarray) -> Pilot:
         effective=effective,
         r_hat=float(np.nanmax(ratios)) if np.isfinite(ratios).any() else float("inf"),
         groups=rhat_between(values, elsewhere),
+        settings=settings,
     )

@@ -24,25 +24,20 @@ from involutive.kernel.classical import hmc, random_walk
 from involutive.kernel.kernel import Kernel
 from involutive.learning.fit.em import fit_mixture
 from involutive.learning.fit.mixture import Components, components_of
+from involutive.learning.settings import LearnSettings, RefineSettings
 from involutive.targets.target import Target
-
-POINTS = 128  # draws that the step size is tuned on; a guess
-ROUNDS = 30  # updates of the step size; a guess
-MOVES = 3  # steps per update; a guess
-TUNED_LEAPS = 4  # leapfrog steps of HMC while it is tuned
-FACTOR_POINTS = 4096  # draws that the scale within modes is taken from; a guess
-FACTOR_COMPONENTS = 24  # mixture components that separate the modes for it; a guess
 
 
 def within_mode_factor(
-    points: Float[Array, "n dim"], key: Key[Array, ""]
+    points: Float[Array, "n dim"], key: Key[Array, ""], settings: LearnSettings
 ) -> Float[Array, "dim dim"]:
     """A Cholesky factor of the covariance within modes."""
     # of one size always, so that nothing is compiled twice
-    rows = np.linspace(0, len(points) - 1, FACTOR_POINTS).astype(int)
+    refine = settings.refine
+    rows = np.linspace(0, len(points) - 1, refine.factor_points).astype(int)
     points = on_device(np.asarray(points)[rows])
     g, white = whitened(points)
-    mixture = fit_mixture(white, FACTOR_COMPONENTS, key)
+    mixture = fit_mixture(white, refine.factor_components, key, settings.fit)
     factor = pooled_factor(np.asarray(g.factor.unwrap()), mixture)
     return on_device(factor.astype(points.dtype))
 
@@ -53,54 +48,62 @@ def pooled_factor(factor: np.ndarray, mixture: Components) -> np.ndarray:
     return factor @ np.linalg.cholesky(pooled)
 
 
-def move_within_modes(proposal: Kernel, gradients: bool) -> Kernel:
+def move_within_modes(proposal: Kernel, gradients: bool, settings: RefineSettings) -> Kernel:
     """A local move of the size of the components of a mixture, not tuned."""
     g = proposal.involution.g  # type: ignore[attr-defined]
     mixture = components_of(proposal.auxiliary)  # type: ignore[arg-type]
     factor = pooled_factor(np.asarray(g.factor.unwrap(), np.float64), mixture)
-    move = untuned(proposal.target, factor, gradients, proposal.initial)[0]
-    return _quarter_turn(move) if gradients else move
+    move = untuned(proposal.target, factor, gradients, proposal.initial, settings)[0]
+    return _quarter_turn(move, settings) if gradients else move
 
 
 def local_move(
     target: Target,
     points: Float[Array, "n dim"],
     key: Key[Array, ""],
+    settings: LearnSettings,
     *,
     gradients: bool,
     initial: AbstractDistribution | None = None,
 ) -> Kernel:
     """Build and tune a local move on (approximate) draws of the target."""
     key_factor, key_pick, key_tune = split(key, 3)
-    factor = within_mode_factor(points, key_factor)
-    starts = on_device(np.asarray(points)[generator(key_pick).integers(0, len(points), POINTS)])
-    kernel, goal = untuned(target, factor, gradients, initial)
-    kernel = tuned(kernel, starts, key_tune, goal)
-    return _quarter_turn(kernel) if isinstance(kernel.involution, Leapfrog) else kernel
+    refine, factor = settings.refine, within_mode_factor(points, key_factor, settings)
+    picked = generator(key_pick).integers(0, len(points), refine.tuning_points)
+    kernel, goal = untuned(target, factor, gradients, initial, refine)
+    kernel = tuned(kernel, on_device(np.asarray(points)[picked]), key_tune, goal, refine)
+    return _quarter_turn(kernel, refine) if isinstance(kernel.involution, Leapfrog) else kernel
 
 
-def tuning_evaluations(gradients: bool) -> int:
+def tuning_evaluations(gradients: bool, settings: RefineSettings) -> int:
     """Density evaluations that tuning a local move takes; a gradient counts as three."""
-    per_step = 1 + 3 * (TUNED_LEAPS + 1) if gradients else 1
-    return ROUNDS * POINTS * (1 + MOVES * per_step)
+    per_step = 1 + 3 * (settings.tuning_leaps + 1) if gradients else 1
+    updates = settings.tuning_rounds * settings.tuning_points
+    return updates * (1 + settings.tuning_moves * per_step)
 
 
 def untuned(
-    target: Target, factor: Any, gradients: bool, initial: AbstractDistribution | None
+    target: Target,
+    factor: Any,
+    gradients: bool,
+    initial: AbstractDistribution | None,
+    settings: RefineSettings,
 ) -> tuple[Kernel, float]:
     """A local move of about the right size, and the acceptance to tune it to."""
     factor = np.asarray(factor, jnp.result_type(float))
     if gradients:
-        size = 0.9 / target.dim**0.25
-        move = hmc(target, size, TUNED_LEAPS, on_device(factor), initial)
-        return _with_steps(move, TUNED_LEAPS), 0.8
-    return random_walk(target, on_device(2.38 / target.dim**0.5 * factor), initial), 0.3
+        size, leaps = settings.hmc_step / target.dim**0.25, settings.tuning_leaps
+        move = hmc(target, size, leaps, on_device(factor), initial)
+        return _with_steps(move, leaps), settings.hmc_acceptance
+    scale = on_device(settings.walk_step / target.dim**0.5 * factor)
+    return random_walk(target, scale, initial), settings.walk_acceptance
 
 
-def _quarter_turn(kernel: Kernel) -> Kernel:
+def _quarter_turn(kernel: Kernel, settings: RefineSettings) -> Kernel:
     """HMC with steps for a quarter of the period of a unit Gaussian; half of it only reflects."""
     step_size = float(kernel.involution.step_size)  # type: ignore[attr-defined]
-    return _with_steps(kernel, int(np.clip(np.ceil(1.5 / step_size), 2, 24)))
+    count = np.clip(np.ceil(settings.path / step_size), *settings.leap_bounds)
+    return _with_steps(kernel, int(count))
 
 
 def _with_steps(kernel: Kernel, count: int) -> Kernel:
@@ -108,14 +111,14 @@ def _with_steps(kernel: Kernel, count: int) -> Kernel:
     return eqx.tree_at(lambda k: k.involution.num_steps, kernel, on_device(np.asarray(count)))
 
 
-def _moves(kernel: Kernel, positions: Array, key: Array) -> tuple[Array, Array]:
+def _moves(kernel: Kernel, positions: Array, key: Array, count: int) -> tuple[Array, Array]:
     states = jax.vmap(kernel.init)(positions)
 
     def one(states, key_step):
         states, info = jax.vmap(kernel.step)(jr.split(key_step, positions.shape[0]), states)
         return states, jnp.mean(info.acceptance_rate)
 
-    states, rates = jax.lax.scan(one, states, jr.split(key, MOVES))
+    states, rates = jax.lax.scan(one, states, jr.split(key, count))
     return states.position, jnp.mean(rates)
 
 
@@ -125,15 +128,18 @@ def _size(kernel: Kernel) -> Any:
 
 
 @jit_once
-def tuned(kernel: Kernel, positions: Array, key: Key[Array, ""], goal: float) -> Kernel:
+def tuned(
+    kernel: Kernel, positions: Array, key: Key[Array, ""], goal: float, settings: RefineSettings
+) -> Kernel:
     """Scale the step by `exp(gain·(acceptance - goal))`, with a falling gain."""
     assert isinstance(kernel.involution, RandomWalk | Leapfrog)
 
     def again(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         positions, size = carry
         scaled = eqx.tree_at(_size, kernel, size)
-        positions, rate = _moves(scaled, positions, jr.fold_in(key, i))
-        return positions, size * jnp.exp((2.0 / (1 + 0.3 * i)) * (rate - goal))
+        positions, rate = _moves(scaled, positions, jr.fold_in(key, i), settings.tuning_moves)
+        gain = settings.tuning_gain / (1 + settings.tuning_decay * i)
+        return positions, size * jnp.exp(gain * (rate - goal))
 
-    size = jax.lax.fori_loop(0, ROUNDS, again, (positions, _size(kernel)))[1]
+    size = jax.lax.fori_loop(0, settings.tuning_rounds, again, (positions, _size(kernel)))[1]
     return eqx.tree_at(_size, kernel, size)

@@ -20,23 +20,14 @@ from involutive.kernel.adaptation import MOST, Adaptation, adapt_ladder
 from involutive.kernel.kernel import AbstractKernel
 from involutive.kernel.ladder import Ladder, trip_rate
 from involutive.kernel.replicas import Tempered
-from involutive.learning.budget import REPLICAS
 from involutive.learning.judge.compose import judged, places_apart
 from involutive.learning.judge.pilot import evaluations_per_step
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import within_mode_factor
+from involutive.learning.settings import ReplicaSettings
 from involutive.learning.stages import Fitted, Row
 from involutive.training.likelihood import proposal_law
-
-WIDE = 0.1  # weight of X beside q in the reference; a guess
-FIRST = 6  # replicas of the first round; a guess
-LEAPS = 8  # leapfrog steps per local move; a guess
-LADDERS, SCANS, ROUNDS = 32, 25, 4  # of the adaptation; guesses
-PER_DRAW = 0.4  # round trips per draw that scans are repeated for; a guess
-MOST_SCANS = 8  # scans per draw at most; a guess
-ADAPTING = 0.6  # share of the stage's time that adaptation may take; a guess
-LEAST_SECONDS = 5.0  # below which nothing is begun; a guess
 
 
 def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
@@ -49,8 +40,9 @@ def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
     outcome, settings = learned.outcome, problem.settings
     if outcome.converged and outcome.ess_per_draw >= settings.replicas_below:
         return learned
-    spending = problem.spend(REPLICAS, replace(fitted.cost, evaluations=outcome.evaluations))
-    if not _affordable(spending):
+    cost = replace(fitted.cost, evaluations=outcome.evaluations)
+    spending = problem.spend(settings.budget.replicas, cost)
+    if not _affordable(spending, settings.replicas):
         return learned
     try:
         rival, ladder = _rival(problem, spending, fitted)
@@ -82,32 +74,35 @@ def _rival(problem: Problem, spending: Spending, fitted: Fitted) -> tuple[Learne
     return learned, kernel.ladder
 
 
-def _affordable(spending: Spending) -> bool:
+def _affordable(spending: Spending, settings: ReplicaSettings) -> bool:
     """Whether the longest adaptation fits: the barrier, which sets the replicas, is not known."""
-    scans = 2 * SCANS * 2**ROUNDS
-    evaluations = scans * LADDERS * MOST * (3 * (LEAPS + 1) + 1)
-    return spending.allows(evaluations, LEAST_SECONDS)
+    scans = 2 * settings.scans * 2**settings.rounds
+    evaluations = scans * settings.ladders * MOST * (3 * (settings.leaps + 1) + 1)
+    return spending.allows(evaluations, settings.least_seconds)
 
 
 def _ladder(problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]) -> Tempered:
     """A ladder from q and X to the target, adapted and then fixed."""
     key_factor, key_adapt = split(key, 2)
+    how, dim = problem.settings.replicas, problem.target.dim
     q: AbstractDistribution = proposal_law(fitted.proposal.kernel)
-    reference = Joined(q, problem.law, WIDE)
-    betas = np.linspace(0.0, 1.0, FIRST) ** 2
-    factor = np.asarray(within_mode_factor(on_device(fitted.draws), key_factor))
-    leaps = LEAPS if fitted.found.gradients else None
+    reference = Joined(q, problem.law, how.wide)
+    betas = np.linspace(0.0, 1.0, how.first) ** how.spacing
+    draws = on_device(fitted.draws)
+    factor = np.asarray(within_mode_factor(draws, key_factor, problem.settings))
     kernel = Tempered(
-        problem.target, reference, betas, steps=0.5 / problem.target.dim**0.25,
-        scales=np.diag(factor @ factor.T) ** 0.5 * np.ones((FIRST - 1, 1)), leaps=leaps,
+        problem.target, reference, betas, steps=how.step / dim**0.25,
+        scales=np.diag(factor @ factor.T) ** 0.5 * np.ones((how.first - 1, 1)),
+        leaps=how.leaps if fitted.found.gradients else None,
     )  # fmt: skip
-    seconds = ADAPTING * spending.allowance.seconds
-    how = Adaptation(ROUNDS, SCANS, LADDERS, None, learned_swaps=False, seconds=seconds)
-    kernel = adapt_ladder(kernel, key=key_adapt, settings=how)
+    seconds = how.adapting * spending.allowance.seconds
+    sizes = how.rounds, how.scans, how.ladders
+    adaptation = Adaptation(*sizes, None, learned_swaps=False, seconds=seconds)
+    kernel = adapt_ladder(kernel, key=key_adapt, settings=adaptation)
     assert kernel.ladder is not None
     spending.note(float(kernel.ladder.evaluations))
     rate = trip_rate(kernel.ladder.swap_acceptance)
-    return kernel.repeated(int(np.clip(np.ceil(PER_DRAW / rate), 1, MOST_SCANS)))
+    return kernel.repeated(int(np.clip(np.ceil(how.trips_per_draw / rate), 1, how.most_scans)))
 
 
 def _merit(learned: Learned, problem: Problem, fitted: Fitted) -> float:

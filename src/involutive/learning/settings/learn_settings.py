@@ -1,18 +1,39 @@
-"""Every number that steers `learn`, in one object.
+"""The settings of `learn`: the dials that a user turns, and one group of the others per stage."""
 
-Each field states its meaning, its unit and its origin in brackets: the command that measured it, a
-standard result, or "a guess" that nobody has measured.
-"""
-
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 
 from involutive.core.errors import check
 from involutive.core.types import Number
+from involutive.learning.settings.bootstrap import BootstrapSettings
+from involutive.learning.settings.budget import BudgetSettings
+from involutive.learning.settings.checks import check_not_negative
+from involutive.learning.settings.fit import FitSettings
+from involutive.learning.settings.judge import JudgeSettings
+from involutive.learning.settings.look import LookSettings
+from involutive.learning.settings.refine import RefineSettings
+from involutive.learning.settings.replicas import ReplicaSettings
+from involutive.learning.settings.search import SearchSettings
+from involutive.learning.settings.structure import StructureSettings
+
+GROUPS = {
+    "budget": BudgetSettings,
+    "search": SearchSettings,
+    "fit": FitSettings,
+    "structure": StructureSettings,
+    "refine": RefineSettings,
+    "replicas": ReplicaSettings,
+    "judge": JudgeSettings,
+    "look": LookSettings,
+    "bootstrap": BootstrapSettings,
+}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LearnSettings:
     """Sizes and thresholds of learning: the search, the fit, the rounds, the judgement.
+
+    The fields of plain numbers are the dials that a user turns; the rest lies in one group per
+    stage.
 
     Args:
         initial_sd: sd of the default initial distribution X = N(0, sd² I). [PEERS.md's start]
@@ -68,11 +89,24 @@ class LearnSettings:
         pilot_chains: chains that measure the learned kernel. [as many as `sample` runs]
         pilot_draws: draws of each. [a guess]
         pilot_least: fewest draws of each, whatever the budget. [a guess]
+        budget: how a budget is shared out among the stages.
+        search: draws of X, climbs, annealing, and the second search.
+        fit: EM, importance weights, and training on draws.
+        structure: products, hierarchies, symmetries and heavy tails.
+        refine: rounds of chains and training, and the local move.
+        replicas: the ladder of replicas.
+        judge: composing, and what pilot chains must show.
+        look: the last look for what was missed.
+        bootstrap: sizes of `strategy="bootstrap"`.
+
+    Raises:
+        InputError: if a number is negative, or a group is not of its class.
 
     Example:
         >>> import involutive as inv
-        >>> inv.LearnSettings(initial_sd=5.0).initial_sd
-        5.0
+        >>> settings = inv.LearnSettings(initial_sd=5.0, fit=inv.FitSettings(searches=2))
+        >>> settings.initial_sd, settings.fit.searches
+        (5.0, 2)
     """
 
     initial_sd: Number = 3.0
@@ -121,34 +155,56 @@ class LearnSettings:
     pilot_chains: int = 64
     pilot_draws: int = 1000
     pilot_least: int = 200
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    search: SearchSettings = field(default_factory=SearchSettings)
+    fit: FitSettings = field(default_factory=FitSettings)
+    structure: StructureSettings = field(default_factory=StructureSettings)
+    refine: RefineSettings = field(default_factory=RefineSettings)
+    replicas: ReplicaSettings = field(default_factory=ReplicaSettings)
+    judge: JudgeSettings = field(default_factory=JudgeSettings)
+    look: LookSettings = field(default_factory=LookSettings)
+    bootstrap: BootstrapSettings = field(default_factory=BootstrapSettings)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            numbers = value if isinstance(value, tuple) else () if value is None else (value,)
+        check_not_negative(self)
+        for name, kind in GROUPS.items():
             check(
-                all(number >= 0 for number in numbers),
-                f"{field.name} of LearnSettings must not be negative, got {value}",
+                isinstance(getattr(self, name), kind),
+                f"{name} of LearnSettings must be {kind.__name__}(...), "
+                f"got {type(getattr(self, name)).__name__}",
             )
+
+    def __repr__(self) -> str:
+        """The dials, and the groups that differ from their defaults.
+
+        Checkpoints compare it: those saved before there were groups must still resume.
+        """
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        shown = [
+            f"{name}={value!r}"
+            for name, value in values.items()
+            if not is_dataclass(value) or value != type(value)()
+        ]
+        return f"LearnSettings({', '.join(shown)})"
 
     def scaled(self, search: Number, rounds: Number) -> "LearnSettings":
         """The same with a smaller search and shorter rounds; factors above one change nothing."""
-        search, rounds = min(search, 1.0), min(rounds, 1.0)
+        search, rounds, least = min(search, 1.0), min(rounds, 1.0), self.budget
 
         def smaller(size: Number, factor: Number, least: int) -> int:
             return max(int(size * factor), min(least, int(size)))
 
         return replace(
             self,
-            climbers=smaller(self.climbers, search, 64),
-            search_draws=smaller(self.search_draws, search, 256),
-            particles=smaller(self.particles, search, 256),
-            fit_draws=smaller(self.fit_draws, search, 4096),
-            round_chains=smaller(self.round_chains, rounds, 64),
-            round_steps=smaller(self.round_steps, rounds**0.5, 20),
+            climbers=smaller(self.climbers, search, least.least_climbers),
+            search_draws=smaller(self.search_draws, search, least.least_search_draws),
+            particles=smaller(self.particles, search, least.least_particles),
+            fit_draws=smaller(self.fit_draws, search, least.least_fit_draws),
+            round_chains=smaller(self.round_chains, rounds, least.least_round_chains),
+            round_steps=smaller(self.round_steps, rounds**0.5, least.least_round_steps),
             most_rounds=smaller(self.most_rounds, rounds**0.5, 1),
-            tune_steps=smaller(self.tune_steps, rounds, 50),
-            coupling_steps=smaller(self.coupling_steps, rounds, 50),
+            tune_steps=smaller(self.tune_steps, rounds, least.least_updates),
+            coupling_steps=smaller(self.coupling_steps, rounds, least.least_updates),
         )
 
     def brief(self, couplings_below: Number) -> "LearnSettings":

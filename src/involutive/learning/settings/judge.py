@@ -1,0 +1,86 @@
+"""Judging: how proposal and local move are composed, and what pilot chains must show."""
+
+from dataclasses import dataclass
+
+from involutive.core.types import Number
+from involutive.learning.settings.checks import check_not_negative
+
+
+@dataclass(frozen=True)
+class JudgeSettings:
+    """Sizes and thresholds of composing a kernel and measuring it on pilot chains.
+
+    Args:
+        rarely: chances of a local move beside a good proposal, in the order to try. [a guess]
+        often: the same beside a fair one. [a guess]
+        keeps: of the proposal's effective draws that the kernel must have; else chains get stuck.
+            [a guess]
+        alone: effective draws per draw at which a poor proposal with local moves is kept. [a guess]
+        hoped: of them that pilot chains must bear out before learning ends. [a guess]
+        covering: batches of 2000 evaluations that the choice of tails takes: draws, and its own.
+            [counted]
+        least_pilot: steps without which a pilot says nothing. [a guess]
+        least_chains: chains without which a pilot says nothing. [a guess]
+        warmup: bounds on the steps to discard; as many as the lower bound of effective draws take
+            in between. [a guess]
+        place_tries: draws of the proposal, or places elsewhere, per chain to start. [a guess]
+        mixture_tries: the same where the proposal is a mixture, whose draws cost little. [a guess]
+        largest_rhat: R-hat of chains that agree. [standard: Vehtari et al. 2021; the verdict on
+            draws asks for the same]
+        rhat_noise: what is added to it, per effective draw of the pilot. [a guess]
+        largest_groups: nested R-hat between groups of starts, for the few draws of a pilot.
+            [a guess]
+        past_steps: steps of a pilot that a deadline cuts short: fewer say nothing of mixing.
+            [a guess]
+        first_steps: steps after which the time of a step is known. [a guess]
+        least_ess: effective draws below which ESS and R-hat are themselves uncertain. [standard:
+            Vehtari et al. 2021]
+        early_chance: chance of a local move in a kernel that is returned unmeasured. [a guess]
+        early_points: points found below which such a kernel is a random walk alone. [a guess]
+        early_components: fewest components of a mixture fitted to points that were never weighed.
+            [a guess]
+        early_per_mode: components per mode in it. [a guess]
+        early_draws: draws of X that give the random walk its scales. [a guess]
+        early_step: step of that random walk, times dim^(-1/2). [standard: 2.38/√d]
+        advised_evaluations: evaluations per dimension that are advised where a budget was too
+            small. [a guess]
+        advised_seconds: seconds that are advised there. [a guess]
+
+    Raises:
+        InputError: if a number is negative.
+
+    Example:
+        >>> import involutive as inv
+        >>> judge = inv.JudgeSettings(least_ess=1000)
+        >>> inv.LearnSettings(judge=judge).judge.least_ess
+        1000
+    """
+
+    rarely: tuple[Number, ...] = (0.005, 0.05, 0.3)
+    often: tuple[Number, ...] = (0.05, 0.3)
+    keeps: Number = 0.75
+    alone: Number = 0.4
+    hoped: Number = 0.5
+    covering: int = 13
+    least_pilot: int = 70
+    least_chains: int = 8
+    warmup: tuple[int, int] = (20, 200)
+    place_tries: int = 2
+    mixture_tries: int = 8
+    largest_rhat: float = 1.01
+    rhat_noise: Number = 4
+    largest_groups: Number = 1.05
+    past_steps: int = 100
+    first_steps: int = 10
+    least_ess: Number = 400.0
+    early_chance: Number = 0.3
+    early_points: int = 20
+    early_components: int = 8
+    early_per_mode: int = 2
+    early_draws: int = 256
+    early_step: Number = 2.38
+    advised_evaluations: Number = 20_000
+    advised_seconds: Number = 20
+
+    def __post_init__(self) -> None:
+        check_not_negative(self)

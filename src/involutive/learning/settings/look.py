@@ -1,0 +1,64 @@
+"""The last look: where p and q are compared, and how much may be missed."""
+
+from dataclasses import dataclass
+
+from involutive.core.types import Number
+from involutive.learning.settings.checks import check_not_negative
+
+
+@dataclass(frozen=True)
+class LookSettings:
+    """Sizes and thresholds of the last look for what proposal and chains have missed.
+
+    Args:
+        own_draws: draws of q, whose largest p/q is the level above which q is said to miss.
+            [a guess]
+        widths: multiples of X's width at which p and q are compared. [guesses]
+        stretches: factors on the proposal's draws about their centre. [guesses]
+        best: climbs from the highest p/q, per climb from q. [a guess]
+        random: climbs from X, per climb from q. [a guess]
+        scanned: arithmetic operations of q that bound the places compared; about a second.
+            [a guess]
+        place_draws: share of `search_draws` that bounds the places per group. [a guess]
+        place_share: share of the evaluations left that the places may take. [a guess]
+        climb_share: share of the evaluations left that climbs may take. [a guess]
+        climb_gradients: gradients of a usual climb; of a hundred at most. [a guess]
+        climbers: of the search, from which on the look has all of its climbs. [the default]
+        usual: climbs where the budget has room for them. [a guess]
+        fewest: climbs below which there is no look. [a guess]
+        largest: share of the mass that may be missed. [a guess]
+        chains: chains that show whether they go where the proposal does not. [a guess]
+        chain_tries: draws of q per chain to start. [a guess]
+        steps: steps of those chains. [a guess]
+        visited: of a missed mass that chains must hold to have been there. [a guess]
+
+    Raises:
+        InputError: if a number is negative.
+
+    Example:
+        >>> import involutive as inv
+        >>> inv.LearnSettings(look=inv.LookSettings(largest=0.001)).look.largest
+        0.001
+    """
+
+    own_draws: int = 2048
+    widths: tuple[Number, ...] = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0)
+    stretches: tuple[Number, ...] = (1.0, 1.5, 2.0, 3.0)
+    best: Number = 0.25
+    random: Number = 0.5
+    scanned: Number = 4e9
+    place_draws: Number = 0.5
+    place_share: Number = 0.25
+    climb_share: Number = 0.5
+    climb_gradients: Number = 40
+    climbers: int = 1024
+    usual: int = 128
+    fewest: int = 16
+    largest: Number = 0.01
+    chains: int = 64
+    chain_tries: int = 4
+    steps: int = 200
+    visited: Number = 1 / 3
+
+    def __post_init__(self) -> None:
+        check_not_negative(self)

@@ -1,0 +1,67 @@
+"""Rounds of chains and training, and the local move beside the proposal."""
+
+from dataclasses import dataclass
+
+from involutive.core.types import Number
+from involutive.learning.settings.checks import check_not_negative
+
+
+@dataclass(frozen=True)
+class RefineSettings:
+    """Sizes and thresholds of rounds and of local moves.
+
+    Args:
+        longer: factor of steps for chains whose proposal hardly reaches anything. [a guess]
+        gains: factor of effective draws that a round must gain to be followed by another. [a guess]
+        judged: fresh draws that the previous proposal is scored on. [a guess]
+        same: of the spread, within which quantiles of two sets of draws count as equal. [a guess]
+        same_quantiles: the quantiles of every coordinate that are compared. [a guess]
+        local_share: chance of a local move in the chains of a round. [a guess]
+        tuning_points: draws that the step size of a local move is tuned on. [a guess]
+        tuning_rounds: updates of the step size. [a guess]
+        tuning_moves: steps per update. [a guess]
+        tuning_leaps: leapfrog steps of HMC while it is tuned. [a guess]
+        tuning_gain: change of log step per excess of the acceptance rate, at first. [a guess]
+        tuning_decay: share by which the divisor of that gain grows per update. [a guess]
+        factor_points: draws that the scale within modes is taken from. [a guess]
+        factor_components: mixture components that separate the modes for it. [a guess]
+        hmc_step: first step of HMC, times dim^(-1/4), in the scale within modes. [a guess]
+        hmc_acceptance: acceptance rate that HMC is tuned to. [standard: near-optimal]
+        walk_step: first step of a random walk, times dim^(-1/2). [standard: 2.38/√d]
+        walk_acceptance: acceptance rate that a random walk is tuned to. [standard: near-optimal]
+        path: length of a trajectory of HMC: a quarter of a unit Gaussian's period, about.
+            [standard: π/2]
+        leap_bounds: fewest and most leapfrog steps of it. [a guess]
+
+    Raises:
+        InputError: if a number is negative.
+
+    Example:
+        >>> import involutive as inv
+        >>> inv.LearnSettings(refine=inv.RefineSettings(gains=1.05)).refine.gains
+        1.05
+    """
+
+    longer: int = 4
+    gains: Number = 1.1
+    judged: int = 2000
+    same: Number = 0.1
+    same_quantiles: tuple[Number, Number] = (0.1, 0.9)
+    local_share: Number = 0.5
+    tuning_points: int = 128
+    tuning_rounds: int = 30
+    tuning_moves: int = 3
+    tuning_leaps: int = 4
+    tuning_gain: Number = 2.0
+    tuning_decay: Number = 0.3
+    factor_points: int = 4096
+    factor_components: int = 24
+    hmc_step: Number = 0.9
+    hmc_acceptance: float = 0.8
+    walk_step: Number = 2.38
+    walk_acceptance: float = 0.3
+    path: Number = 1.5
+    leap_bounds: tuple[int, int] = (2, 24)
+
+    def __post_init__(self) -> None:
+        check_not_negative(self)
