@@ -68,10 +68,8 @@ def test_a_constant_is_seen():
     assert list(constants(text)) == ["A", "B", "C", "D", "E"]
 
 
-@pytest.mark.parametrize(
-    "group", [inv.LearnSettings(), *GROUPS.values()], ids=lambda g: type(g).__name__
-)
-def test_every_field_has_an_origin(group):
+@pytest.mark.parametrize("kind", [inv.LearnSettings, *map(type, GROUPS.values())])
+def test_every_field_has_an_origin(kind):
     """In brackets at the end of its entry; `components` and `tails` list what is tried."""
     text = inspect.cleandoc(kind.__doc__ or "").split("Args:")[1].split("Raises:")[0]
     entries = re.split(r"\n {4}(?=\w+: )", text)
