@@ -65,6 +65,10 @@ class Problem:
         """Begin a stage that may spend until a share of the budget is gone."""
         return Spending(self, self.plan.until(share, before.evaluations), before)
 
+    def has_time(self, seconds: Number) -> bool:
+        """Whether that much of the budget is left; what is compiled cannot be interrupted."""
+        return self.plan.until(1.0, 0).seconds > seconds
+
 
 class Spending:
     """What one stage spends: local to the stage, which reports its cost in its result."""

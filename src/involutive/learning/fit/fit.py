@@ -130,6 +130,8 @@ def train_on_points(problem: Problem, fitted: Fitted) -> Fitted:
     settings = replace(problem.settings.brief(0.0), components=None)
     if not spending.allows(training_evaluations(settings)):
         return fitted
+    if not problem.has_time(settings.refine.training_seconds):
+        return fitted
     proposal, evaluations = train_proposal(
         problem.target, fitted.found.points, problem.keys.points,
         settings=settings, initial=problem.law, progress=problem.progress,

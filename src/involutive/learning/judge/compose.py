@@ -70,7 +70,8 @@ def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
         proposal = replace(proposal, kernel=kernel)
     else:
         needed = tuning_evaluations(gradients, settings.refine) + judge.covering * ROWS
-        if not spending.allows(needed):
+        room = spending.evaluations + needed <= spending.allowance.evaluations
+        if not (room and problem.has_time(judge.tuning_seconds)):
             return best_so_far(problem, fitted, "budget")
         spending.note(needed)
         proposal = best_covered(proposal, fitted.draws, key_cover, settings)
@@ -82,7 +83,9 @@ def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
     places, elsewhere = places_apart(problem, spending, fitted, key_start)
     per_draw = judge.least_pilot * (evaluations_per_step(local) + 1)
     affordable = (spending.allowance.evaluations - spending.evaluations) / per_draw
-    if affordable < judge.least_chains:
+    # the chains' program compiles for longer than the local move's, which has just been timed
+    lasts = max(judge.pilot_seconds, judge.pilot_longer * spending.seconds)
+    if affordable < judge.least_chains or not problem.has_time(lasts):
         return best_so_far(problem, replace(fitted, cost=spending.cost), "budget")
     count = int(min(len(places), affordable))
     places, elsewhere = places[:count], elsewhere[:count]

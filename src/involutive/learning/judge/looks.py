@@ -58,6 +58,8 @@ def looked_at(problem: Problem, learned: Learned) -> Learned:
     outcome, law = learned.outcome, _law(learned)
     if outcome.ended != "finished" or outcome.looked is None or law is None:
         return learned
+    if not problem.has_time(problem.settings.look.least_seconds):
+        return learned
     largest = problem.settings.look.largest
     spent = Cost(outcome.evaluations, outcome.seconds)
     spending = problem.spend(problem.settings.budget.look, spent)

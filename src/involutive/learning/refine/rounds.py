@@ -32,6 +32,8 @@ def more_rounds(problem: Problem, fitted: Fitted, last_seconds: Number) -> bool:
     settings = problem.settings
     if fitted.settled or fitted.rounds >= settings.most_rounds:
         return False
+    if not problem.has_time(settings.refine.training_seconds):
+        return False
     spending, refine = problem.spend(settings.budget.rounds, fitted.cost), settings.refine
     evaluations = len(fitted.states) * _steps(fitted, settings) + 2 * refine.judged
     evaluations += tuning_evaluations(_gradients(problem, fitted), refine)
@@ -96,6 +98,8 @@ def polish(problem: Problem, fitted: Fitted) -> Fitted:
     """Train at full length on the last draws, unless the budget is spent; keep the better."""
     spending = problem.spend(problem.settings.budget.rounds, fitted.cost)
     if not spending.allows(training_evaluations(problem.settings)):
+        return fitted
+    if not problem.has_time(problem.settings.refine.training_seconds):
         return fitted
     proposal = _trained(
         problem, spending, fitted.draws, fitted.proposal, problem.settings, problem.keys.polish

@@ -33,6 +33,10 @@ class JudgeSettings:
         past_steps: steps of a pilot that a deadline cuts short: fewer say nothing of mixing.
             [a guess]
         first_steps: steps after which the time of a step is known. [a guess]
+        tuning_seconds: seconds of the budget without which no local move is tuned: it and the
+            chains must be compiled. [measured by `python -m involutive.bench.budgets`]
+        pilot_seconds: the same for pilot chains. [measured likewise]
+        pilot_longer: how much longer pilot chains take than the tuning before them. [a guess]
         least_ess: effective draws below which ESS and R-hat are themselves uncertain. [standard:
             Vehtari et al. 2021]
         early_chance: chance of a local move in a kernel that is returned unmeasured. [a guess]
@@ -72,6 +76,9 @@ class JudgeSettings:
     largest_groups: Number = 1.05
     past_steps: int = 100
     first_steps: int = 10
+    tuning_seconds: Number = 6.0
+    pilot_seconds: Number = 4.0
+    pilot_longer: Number = 2.0
     least_ess: Number = 400.0
     early_chance: Number = 0.3
     early_points: int = 20

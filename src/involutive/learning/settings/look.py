@@ -26,6 +26,8 @@ class LookSettings:
         climbers: of the search, from which on the look has all of its climbs. [the default]
         usual: climbs where the budget has room for them. [a guess]
         fewest: climbs below which there is no look. [a guess]
+        least_seconds: seconds of the budget without which there is no look. [measured by `python -m
+            involutive.bench.budgets`]
         largest: share of the mass that may be missed. [a guess]
         chains: chains that show whether they go where the proposal does not. [a guess]
         chain_tries: draws of q per chain to start. [a guess]
@@ -54,6 +56,7 @@ class LookSettings:
     climbers: int = 1024
     usual: int = 128
     fewest: int = 16
+    least_seconds: Number = 3.0
     largest: Number = 0.01
     chains: int = 64
     chain_tries: int = 4

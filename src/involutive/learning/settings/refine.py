@@ -16,6 +16,8 @@ class RefineSettings:
         judged: fresh draws that the previous proposal is scored on. [a guess]
         same: of the spread, within which quantiles of two sets of draws count as equal. [a guess]
         same_quantiles: the quantiles of every coordinate that are compared. [a guess]
+        training_seconds: seconds of the budget without which nothing is trained: it, and what
+            measures it, must be compiled. [measured by `python -m involutive.bench.budgets`]
         local_share: chance of a local move in the chains of a round. [a guess]
         tuning_points: draws that the step size of a local move is tuned on. [a guess]
         tuning_rounds: updates of the step size. [a guess]
@@ -47,6 +49,7 @@ class RefineSettings:
     judged: int = 2000
     same: Number = 0.1
     same_quantiles: tuple[Number, Number] = (0.1, 0.9)
+    training_seconds: Number = 12.0
     local_share: Number = 0.5
     tuning_points: int = 128
     tuning_rounds: int = 30
