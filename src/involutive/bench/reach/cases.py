@@ -5,17 +5,15 @@ from functools import cache
 from itertools import permutations
 from typing import NamedTuple
 
-import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from scipy.integrate import quad
 
+from involutive.bench.field.synthetic import published_uniform
 from involutive.bench.reach import densities
 from involutive.targets.benchmarks import funnel
 from involutive.targets.target import Target
 
 Quantities = Callable[[np.ndarray], dict[str, np.ndarray]]
-FORTY_KEY = 0  # of the means of GMM40 (SCLD); other JAX versions draw others from it
 LABEL_MEANS = np.array([-6.0, -2.5, 1.0, 4.5, 8.0])
 LABEL_ROWS = 60  # observations per label
 
@@ -152,7 +150,7 @@ def _widths(dim: int) -> Case:
 
 
 def _forty(dim: int, bar: float) -> Case:
-    means = np.asarray(jr.uniform(jr.key(FORTY_KEY), (40, dim), jnp.float32, -40.0, 40.0), float)
+    means = published_uniform((40, dim), 40.0)
     return normals(f"gmm40({dim})", means, np.ones(40), np.ones(40), bar)
 
 
@@ -177,7 +175,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "labels_5": lambda: labels(5),
     "phi4": lambda: _plain(densities.phi4(8), 64, "phi4", _signs, 0.2, {"positive": 0.5}),
     "dw4": lambda: _plain(densities.double_well_particles, 8, "dw4", _nothing, 0.2),
-    "lj13": lambda: _plain(densities.lennard_jones, 39, "lj13", _nothing, 0.0),
+    "lj13": lambda: _plain(densities.lennard_jones(), 39, "lj13", _nothing, 0.0),
     "eight_schools": lambda: _plain(
         densities.eight_schools, 10, "eight_schools", _neck, 0.2, _schools_truth()
     ),

@@ -63,11 +63,13 @@ def free_labels(data: np.ndarray, count: int) -> LogDensity:
     return log_density
 
 
-def phi4(side: int, kappa: float = 0.3, coupling: float = 0.022) -> LogDensity:
-    """φ⁴ on a square lattice with periodic edges, in the broken phase (SCLD's action)."""
+def phi4(
+    rows: int, columns: int | None = None, kappa: float = 0.3, coupling: float = 0.022
+) -> LogDensity:
+    """φ⁴ on a lattice with periodic edges, square by default, in the broken phase (SCLD's action)."""
 
     def log_density(x: Vector) -> Float[Array, ""]:
-        field = x.reshape(side, side)
+        field = x.reshape(rows, columns or rows)
         near = jnp.roll(field, 1, 0) + jnp.roll(field, 1, 1)
         square = field**2
         action = -2 * kappa * field * near + (1 - 2 * coupling) * square + coupling * square**2
@@ -93,16 +95,21 @@ def double_well_particles(x: Vector) -> Float[Array, ""]:
     return -jnp.sum(0.9 * off**4 - 4.0 * off**2) - 0.5 * 4 * centre
 
 
-def lennard_jones(x: Vector) -> Float[Array, ""]:
+def lennard_jones(pair_weight: float = 1.0) -> LogDensity:
     """LJ13: 13 particles in space, ε = r_m = 1, a harmonic pull of strength 1 to the centre.
 
-    `log p = -Σ_pairs (d⁻¹² - 2 d⁻⁶) - ½ Σ |x - centre|² - ½ 13 |centre|²`; the last term fixes the
-    centre of mass, which the rest leaves free.
+    `log p = -w Σ_pairs (d⁻¹² - 2 d⁻⁶) - ½ Σ |x - centre|² - ½ 13 |centre|²`; the last term fixes
+    the centre of mass, which the rest leaves free. `w = pair_weight` is 1 where a pair counts
+    once (bgflow) and 2 where it counts twice (DEM).
     """
-    positions = x.reshape(13, 3)
-    inverse = _distances(positions) ** -6
-    energy = jnp.sum(inverse**2 - 2 * inverse)
-    return -energy - 0.5 * jnp.sum(positions**2)
+
+    def log_density(x: Vector) -> Float[Array, ""]:
+        positions = x.reshape(13, 3)
+        inverse = _distances(positions) ** -6
+        energy = jnp.sum(inverse**2 - 2 * inverse)
+        return -pair_weight * energy - 0.5 * jnp.sum(positions**2)
+
+    return log_density
 
 
 SCHOOLS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
