@@ -9,10 +9,11 @@ import pytest
 
 import involutive as inv
 from involutive import bench
-from involutive.bench import compare, peers, report
+from involutive.bench import compare, peers, record, report
 from involutive.bench.judge import judge
 from involutive.bench.processes import with_processes
-from involutive.bench.targets import MAKERS, make, reference
+from involutive.bench.suites import make, reference
+from involutive.bench.targets import DEFAULT
 from involutive.core.text import as_json
 
 FIGURES = {
@@ -67,7 +68,7 @@ def test_few_draws_are_allowed_the_error_of_few_draws():
 
 
 def test_every_peer_and_target_has_its_place():
-    assert set(MAKERS) >= {"mog2_1d", "mog6", "ring5", "two_modes", "eight_modes", "funnel"}
+    assert set(DEFAULT) >= {"mog2_1d", "mog6", "ring5", "two_modes", "eight_modes", "funnel"}
     assert not peers.installed("pocomc") or peers.load("pocomc")
     with pytest.raises(inv.InputError, match=r"a peer must be one of involutive.*got 'stan'"):
         bench.run(peers=["stan"])
@@ -107,7 +108,7 @@ def test_a_second_process_steps_beside_the_first():
 def test_the_table_says_when_learning_was_nearly_done():
     found = judge(make("mog6"), reference("mog6"), exact("mog6"), FIGURES).as_dict()
     row = as_json(found | {"target": "mog6", "peer": "involutive", "learned_seconds": 4.25})
-    header = compare._header(True, 0, 1.0, ["mog6"], ["involutive"])
+    header = record.header_of("default", True, [0], 1.0, ["mog6"], ["involutive"], None)
     assert "after 4.2 s of learning" in report.markdown(header, [row])
 
 
@@ -130,6 +131,6 @@ def test_the_picture_blames_no_sampler_that_was_not_there():
         {"target": "mog6", "peer": "smc"} | there,
         {"target": "mog6", "peer": "pocomc"} | absent,
     ]
-    header = compare._header(True, 0, 1.0, ["mog6"], ["smc", "pocomc"])
+    header = record.header_of("default", True, [0], 1.0, ["mog6"], ["smc", "pocomc"], None)
     (words,) = report.draw(header, rows).axes[0].texts
     assert "smc" in words.get_text() and "pocomc" not in words.get_text()

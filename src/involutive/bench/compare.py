@@ -2,29 +2,30 @@
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from involutive.bench import record
+from involutive.bench.field import figures as field
 from involutive.bench.judge import judge
 from involutive.bench.peers import PEERS, check_peer, installed
-from involutive.bench.targets import MAKERS, make, reference
-from involutive.core.errors import check
+from involutive.bench.suites import entry, names_of, reference
+from involutive.core.errors import check, check_count
 from involutive.core.files import make_folder
 from involutive.core.text import as_json
 from involutive.sampling.progress import Progress
 
 SECONDS, QUICK_SECONDS = 120.0, 20.0  # a run; no new chunk of draws is begun after it
-GRACE = 180.0  # seconds more before a run is ended from outside
+GRACE, QUICK_GRACE = 180.0, 60.0  # seconds more before a run is ended from outside
+QUICK_PEERS = ("involutive", "smc", "dynesty")  # of a quick suite that is not the default one
 Report = Callable[[str], Any]
 
 
@@ -34,7 +35,7 @@ class Bench:
 
     Attributes:
         header: sizes, versions and the machine.
-        rows: one a target and peer, with the figures or the reason why there are none.
+        rows: one per target, peer and seed, with the figures or the reason why there are none.
         folder: where the tables and the plot were written, or None.
     """
 
@@ -58,52 +59,105 @@ def run(
     seed: int = 0,
     progress: Report | None = None,
     seconds: float | None = None,
+    suite: str = "default",
+    seeds: int = 1,
+    data: str | Path | None = None,
 ) -> Bench:
-    """Run the benchmark.
+    """Run the benchmark; a run that was interrupted goes on where it was cut off.
 
     Args:
-        quick: small sizes and `QUICK_SECONDS` a run, to see that everything works.
-        out: a folder for `bench.md`, `bench.json` and `bench.png`.
-        targets: names of targets; by default all.
-        peers: names of samplers; by default all.
+        quick: small sizes and `QUICK_SECONDS` per run, to see that everything works.
+        out: a folder for `bench.md`, `bench.json` and `bench.png`. Rows of the same code and sizes
+            that are there are kept and not run again.
+        targets: names of targets; by default all of the suite.
+        peers: names of samplers; by default all, and of `posteriors` this library and NUTS.
         seed: fixes everything random.
         progress: called with one line after every run.
         seconds: time a run may take before no new chunk of draws is begun.
+        suite: "default", "field", "posteriors" or "growth".
+        seeds: how many seeds, from `seed` on.
+        data: a folder of data files, or a clone of posteriordb.
+
+    Returns:
+        The rows, with where they were written.
+
+    Raises:
+        InputError: if a suite, target or peer is not known.
     """
-    targets = list(MAKERS) if targets is None else list(targets)
-    peers = list(PEERS) if peers is None else [check_peer(name) for name in peers]
+    data = None if data is None else Path(data).absolute()
+    targets = names_of(suite, quick, data) if targets is None else list(targets)
+    chosen = _peers(suite, quick) if peers is None else [check_peer(name) for name in peers]
     limit = (QUICK_SECONDS if quick else SECONDS) if seconds is None else seconds
     check(limit > 0, f"seconds must be positive, got {limit}")
+    check_count("seeds", seeds)
     for name in targets:
-        make(name)
+        entry(name, data)
     folder = None if out is None else make_folder(Path(out), Path(out))
-    header = _header(quick, seed, limit, targets, peers)
-    rows: list[dict[str, Any]] = []
-    runs = [(target, peer) for target in targets for peer in peers]
+    every = range(seed, seed + seeds)
+    header = record.header_of(suite, quick, every, limit, targets, chosen, data)
+    rows = [] if folder is None else record.earlier(folder, header)
+    done = {record.identity(row) for row in rows}
+    runs = [(t, p, s) for t in targets if t not in header["left_out"] for p in chosen
+            for s in every if (t, p, s) not in done]  # fmt: skip
     with Progress("benchmark", steady=True) as bar:
-        for number, (target, peer) in enumerate(runs, 1):
+        for number, (target, peer, number_seed) in enumerate(runs, 1):
             bar.stage(f"{peer} on {target}", number, len(runs))
-            rows.append(as_json(one(peer, target, seed, limit, quick)))
+            kept = None if folder is None else folder / "references"
+            rows.append(as_json(one(peer, target, number_seed, limit, quick, suite, data, kept)))
             if progress is not None:
                 progress(line(rows[-1]))
             if folder is not None:  # after every row, so that a long run can be looked at
-                _write(folder, header, rows)
+                last = number == len(runs)
+                record.write(folder, header, record.ordered(header, rows), picture=last)
+    if folder is not None and not runs:
+        record.write(folder, header, record.ordered(header, rows))
+    return Bench(header, record.ordered(header, rows), folder)
+
+
+def joined(paths: Sequence[str | Path], out: str | Path | None = None) -> Bench:
+    """Join benchmarks of the same code and write them again.
+
+    Args:
+        paths: `bench.json` files, or their folders.
+        out: a folder for the joined tables.
+
+    Returns:
+        All rows of all runs.
+
+    Raises:
+        InputError: if the runs are of different code or sizes.
+    """
+    header, rows = record.merge([Path(path) for path in paths])
+    folder = None if out is None else make_folder(Path(out), Path(out))
+    if folder is not None:
+        record.write(folder, header, rows)
     return Bench(header, rows, folder)
 
 
-def one(peer: str, target: str, seed: int, seconds: float | int, quick: bool) -> dict[str, Any]:
+def _peers(suite: str, quick: bool) -> list[str]:
+    """The samplers that a suite runs unless others are asked for."""
+    if suite == "posteriors":
+        return ["involutive", "nuts_4", "nuts_64"]
+    return list(QUICK_PEERS) if quick and suite != "default" else list(PEERS)
+
+
+def one(
+    peer: str, target: str, seed: int, seconds: float | int, quick: bool,
+    suite: str = "default", data: Path | None = None, kept: Path | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Run one peer on one target in a process of its own and judge what it made."""
-    row: dict[str, Any] = {"target": target, "peer": peer}
+    row: dict[str, Any] = {"target": target, "peer": peer, "seed": seed}
     if not installed(peer):
-        return row | {"failed": f"{PEERS[peer][1]} is not installed"}
+        return row | {"failed": f"{PEERS[peer][2]} is not installed"}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         task = {
             "peer": peer, "target": target, "seed": seed, "seconds": seconds, "quick": quick,
+            "data": None if data is None else str(data), "evidence": suite == "field",
         }  # fmt: skip
         (folder / "task.json").write_text(json.dumps(task), encoding="utf-8")
         began, load = time.perf_counter(), os.getloadavg()[0]
-        failed = _work(folder, seconds + GRACE)
+        failed = _work(folder, seconds + (QUICK_GRACE if quick else GRACE))
         row |= {"wall_seconds": time.perf_counter() - began, "load_before": load}
         if failed:
             return row | {"failed": failed}
@@ -111,7 +165,15 @@ def one(peer: str, target: str, seed: int, seconds: float | int, quick: bool) ->
         row["cores_had"] = figures["cpu_seconds"] / row["wall_seconds"]
         row["learned_seconds"] = figures["learned_seconds"]
         draws = np.load(folder / "draws.npy", allow_pickle=False)
-        return row | judge(make(target), reference(target), draws, figures).as_dict()
+        known, truth = entry(target, data), reference(target, data, kept)
+        made = known.make(data)
+        row |= judge(made, truth, draws, figures).as_dict()
+        if suite == "field":
+            row |= field.integral(known, figures["integral"])
+            row |= field.distances(known, truth, draws)
+        shares = row.pop("mode_shares")
+        seen = field.modes_seen(made, None if shares is None else np.asarray(shares))
+        return row | {"dim": made.dim, "modes_seen": seen}
 
 
 def _work(folder: Path, seconds: float | int) -> str:
@@ -141,37 +203,3 @@ def line(row: dict[str, Any]) -> str:
         f"{name} {row['ess_per_second']:>10.0f} ESS/s sampling, "
         f"{row['seconds_to']['100000']:>8.1f} s to 100,000"
     )
-
-
-def _header(
-    quick: bool, seed: int, seconds: float | int, targets: list, peers: list
-) -> dict[str, Any]:
-    packages = sorted({PEERS[name][1] for name in peers} | {"jax", "numpy", "arviz"})
-    return {
-        "quick": quick,
-        "seed": seed,
-        "seconds": seconds,
-        "targets": targets,
-        "peers": {name: PEERS[name][2] for name in peers},
-        "cores": os.cpu_count(),
-        "machine": platform.machine(),
-        "python": platform.python_version(),
-        "versions": {name: _version(name) for name in packages},
-        "began": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
-    }
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def _write(folder: Path, header: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    from involutive.bench.report import draw, markdown
-
-    text = json.dumps({"header": header, "rows": rows}, indent=1, allow_nan=False)
-    (folder / "bench.json").write_text(text + "\n", encoding="utf-8")
-    (folder / "bench.md").write_text(markdown(header, rows), encoding="utf-8")
-    draw(header, rows).savefig(folder / "bench.png", dpi=110)

@@ -1,6 +1,8 @@
 """How time and memory grow with chains, dimension and draws, and how soon the first draw is there.
 
-Memory and first draws are measured in processes of their own.
+Memory and first draws are measured in processes of their own. The suite `growth` of `involutive
+bench` asks how effective draws per second fall with dimension and with the number of modes, for
+this library and its peers; `draw` shows it with slopes.
 """
 
 import json
@@ -13,9 +15,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from involutive import targets
+from involutive.bench.entry import Entry
 from involutive.bench.speed import Rows, fastest, paper_kernel, runner_job
 from involutive.sampling.runner import width_for
+
+DIMS = (2, 5, 10, 20, 50, 100, 200)  # two unit Gaussians ten apart, weights 1/3 and 2/3
+MODES, MODES_DIM = (2, 4, 8, 16, 32, 64, 128), 10  # unit Gaussians, means N(0, 5² I)
+
+
+def many_modes(count: int) -> targets.Target:
+    """`count` equal unit Gaussians in ten dimensions, their means drawn from N(0, 25 I)."""
+    means = 5 * np.random.default_rng(count).normal(size=(count, MODES_DIM))
+    return targets.mixture(means, name=f"modes({count})")
+
+
+GROWTH: dict[str, Entry] = {
+    **{f"dim_{d}": Entry(lambda data, d=d: targets.two_modes(d), multimodal=True) for d in DIMS},
+    **{f"modes_{m}": Entry(lambda data, m=m: many_modes(m), multimodal=True) for m in MODES},
+}
 
 STREAMED = """
 import sys, tempfile
@@ -147,6 +167,36 @@ def slopes(tables: dict[str, Any]) -> Rows:
         for name, by, figure in asked
         if name in tables
     ]
+
+
+def rate_slope(points: list[tuple[float, float]]) -> float | None:
+    """The exponent of a power law through (size, rate), by least squares; None for one point."""
+    if len(points) < 2:
+        return None
+    x, y = np.log(np.asarray(points, float)).T
+    return float(np.polyfit(x, y, 1)[0])
+
+
+def draw(header: dict[str, Any], rows: Rows) -> Any:
+    """Effective draws per second in all, against dimension and number of modes, with slopes."""
+    from involutive.plotting.panels import panels, style
+
+    figure, axes = panels(1, 2, (9.0, 3.8))
+    words = {"dim": "dimension, two modes", "modes": f"modes, in {MODES_DIM} dimensions"}
+    for place, (prefix, label) in zip(axes.flat, words.items(), strict=True):
+        for number, peer in enumerate(header["peers"]):
+            points = [
+                (float(row["target"].split("_")[1]), row["ess_per_second_in_all"])
+                for row in rows
+                if row["peer"] == peer and row["target"].startswith(prefix) and row.get("correct")
+            ]
+            exponent = rate_slope(points)
+            name = peer if exponent is None else f"{peer} (slope {exponent:.1f})"
+            if points:
+                place.plot(*np.asarray(points).T, label=name, **style(number))
+        place.set(xscale="log", yscale="log", xlabel=label, ylabel="effective draws/s in all")
+        place.legend(fontsize=7)
+    return figure
 
 
 def main() -> None:

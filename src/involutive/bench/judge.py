@@ -26,6 +26,7 @@ QUANTILE_ERROR, WORST_QUANTILE_ERROR = 0.02, 0.10  # of a probability
 MEAN_ERROR, WORST_MEAN_ERROR = 0.05, 0.30  # of a standard deviation
 UNCLEAR = 2.0  # times what is right, from which a run that may be unlucky is not called correct
 SCORE = 5.0  # standard errors, for the largest of many
+NO_REFERENCE = "no exact draws and no long run to compare with"
 GOALS = (1_000, 10_000, 100_000)
 MOST = 1 << 18  # draws judged, of all chains together
 
@@ -47,6 +48,9 @@ class Verdict:
     ess_per_second: float
     ess_per_second_in_all: float
     evaluations_per_ess: float | None
+    evaluations: float | None
+    evaluations_to: dict[str, float | None]
+    mode_shares: list[float] | None
     seconds_to: dict[str, float]
     extrapolated: dict[str, bool]
 
@@ -59,8 +63,13 @@ class Verdict:
         return asdict(self) | {"correct": self.correct}
 
 
-def judge(target: Target, known: Reference, draws: np.ndarray, figures: dict[str, Any]) -> Verdict:
-    """Judge draws `(chains, draws, dim)` and the seconds and evaluations they took."""
+def judge(
+    target: Target, known: Reference | None, draws: np.ndarray, figures: dict[str, Any]
+) -> Verdict:
+    """Judge draws `(chains, draws, dim)` and the seconds and evaluations they took.
+
+    Without a reference nothing can be called correct: the run is unclear.
+    """
     total = draws.shape[0] * draws.shape[1]
     kept = _kept(draws, figures["exchangeable"])
     judged_total = kept.shape[0] * kept.shape[1]
@@ -68,14 +77,23 @@ def judge(target: Target, known: Reference, draws: np.ndarray, figures: dict[str
     finite = bool(np.isfinite(kept).all())
     least = min(float(np.nan_to_num(ess(row))) for row in values.values()) if finite else 0.0
     mode_error = _mode_error(target, values)
-    quantile_error, mean_error = _errors(known, kept) if finite else (1.0, np.inf)
-    errors = (mode_error, quantile_error, mean_error if known.moments else 0.0)
-    wrong = _wrong(target, known, least, finite, errors)
-    unclear = "" if wrong else _unclear(least, errors)
+    compared = finite and known is not None
+    quantile_error, mean_error = _errors(known, kept) if compared else (math.nan, math.nan)
+    moments = known is not None and known.moments
+    errors = (mode_error, quantile_error, mean_error if moments else 0.0)
+    if not finite:
+        wrong, unclear = "draws that are not finite", ""
+    elif known is None:
+        wrong, unclear = "", NO_REFERENCE
+    else:
+        wrong = _wrong(target, known, least, errors)
+        unclear = "" if wrong else _unclear(least, errors)
     effective = 0.0 if wrong or unclear else least * total / judged_total
     setup, sampling = figures["setup_seconds"], figures["sampling_seconds"]
     rate = effective / sampling if sampling > 0 else 0.0
-    known_cost = None not in (figures["setup_evaluations"], figures["sampling_evaluations"])
+    costs = (figures["setup_evaluations"], figures["sampling_evaluations"])
+    total_cost = None if None in costs else sum(costs)
+    each = costs[1] / effective if total_cost is not None and effective else None
     return Verdict(
         wrong=wrong,
         unclear=unclear,
@@ -83,15 +101,16 @@ def judge(target: Target, known: Reference, draws: np.ndarray, figures: dict[str
         ess=effective,
         mode_error=mode_error,
         quantile_error=quantile_error,
-        mean_error=mean_error if known.moments else None,
+        mean_error=mean_error if moments else None,
         setup_seconds=setup,
         sampling_seconds=sampling,
         ess_per_draw=effective / total,
         ess_per_second=rate,
         ess_per_second_in_all=effective / (setup + sampling),
-        evaluations_per_ess=(
-            figures["sampling_evaluations"] / effective if known_cost and effective else None
-        ),
+        evaluations_per_ess=each,
+        evaluations=total_cost,
+        evaluations_to={str(g): None if each is None else costs[0] + g * each for g in GOALS},
+        mode_shares=None if target.modes is None else _shares(target, values).tolist(),
         seconds_to={str(goal): setup + goal / rate if rate else math.inf for goal in GOALS},
         extrapolated={str(goal): effective < goal for goal in GOALS},
     )
@@ -108,8 +127,14 @@ def _kept(draws: np.ndarray, exchangeable: bool) -> np.ndarray:
 def _mode_error(target: Target, values: dict[str, np.ndarray]) -> float | None:
     if target.modes is None:
         return None
-    share = [values[f"mode {k}"].mean() for k in range(len(target.modes.weights))]
-    return float(0.5 * np.abs(np.asarray(share) - np.asarray(target.modes.weights)).sum())
+    share = _shares(target, values)
+    return float(0.5 * np.abs(share - np.asarray(target.modes.weights)).sum())
+
+
+def _shares(target: Target, values: dict[str, np.ndarray]) -> np.ndarray:
+    """The share of draws in every mode."""
+    count = 0 if target.modes is None else len(target.modes.weights)
+    return np.array([values[f"mode {k}"].mean() for k in range(count)])
 
 
 def _errors(known: Reference, kept: np.ndarray) -> tuple[float, float]:
@@ -124,12 +149,9 @@ def _wrong(
     target: Target,
     known: Reference,
     effective: float | int,
-    finite: bool,
     errors: tuple[float | None, float, float],
 ) -> str:
     """In words what is wrong, or nothing."""
-    if not finite:
-        return "draws that are not finite"
     mode_error, quantile_error, mean_error = errors
     noise = math.sqrt(1 / max(effective, 1.0) + 1 / known.draws)
     if mode_error is not None and target.modes is not None:

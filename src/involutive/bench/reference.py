@@ -1,4 +1,4 @@
-"""The long run that logistic regression is judged by: `python -m involutive.bench.reference`.
+"""Long runs that stand in for exact draws: `python -m involutive.bench.reference`.
 
 NumPyro's NUTS, dense mass matrix, so that it shares nothing with this library.
 """
@@ -11,30 +11,47 @@ from typing import Any
 import jax.random as jr
 import numpy as np
 
-from involutive.bench.targets import SPREAD, make, summary, with_square
+from involutive.bench.entry import Entry
+from involutive.bench.targets import DEFAULT, summary, with_square
 from involutive.core.statistics import ess, rhat
+from involutive.targets.target import Target
 
 CHAINS, DRAWS, WARMUP = 16, 8000, 1000
+NUMBERS = 8_000_000  # at most, of all chains: fewer draws in many dimensions
 
 
-def long_run(name: str, draws: int = DRAWS, warmup: int = WARMUP) -> dict[str, Any]:
-    """Sample a target by NUTS and keep quantiles, moments and how many draws they rest on."""
+def long_run(
+    target: Target, known: Entry, draws: int = DRAWS, warmup: int = WARMUP, cloud: int = 0
+) -> dict[str, Any]:
+    """Sample a target by NUTS and keep quantiles, moments and how many draws they rest on.
+
+    Args:
+        target: the density.
+        known: where chains start, and whether -x belongs to the draws as x does.
+        draws: draws per chain, at most.
+        warmup: steps of warm-up.
+        cloud: draws to keep themselves.
+    """
     from numpyro.infer import MCMC, NUTS
 
-    target = make(name)
+    draws = min(draws, NUMBERS // (CHAINS * target.dim))
     mcmc = MCMC(
-        NUTS(potential_fn=lambda x: -target.log_density(x), dense_mass=True),
+        NUTS(potential_fn=lambda x: -target.log_density(x), dense_mass=target.dim <= 100),
         num_warmup=warmup,
         num_samples=draws,
         num_chains=CHAINS,
         chain_method="vectorized",
         progress_bar=False,
     )
-    starts = SPREAD * jr.normal(jr.key(1), (CHAINS, target.dim))
+    starts = known.spread * jr.normal(jr.key(1), (CHAINS, target.dim))
     mcmc.run(jr.key(2), init_params=starts)
-    values = with_square(np.asarray(mcmc.get_samples(group_by_chain=True)))
+    places = np.asarray(mcmc.get_samples(group_by_chain=True), np.float64)
+    if known.symmetric:  # either sign of every draw is as likely
+        signs = np.random.default_rng(0).choice((-1.0, 1.0), places.shape[:2])
+        places = places * signs[:, :, None]
+    values = with_square(places)
     kept = summary(values.reshape(-1, values.shape[-1]), float(np.min(ess(values))))
-    return {
+    found = {
         "made_by": "python -m involutive.bench.reference",
         "r_hat": float(np.max(rhat(values))),
         "draws": kept.draws,
@@ -42,12 +59,18 @@ def long_run(name: str, draws: int = DRAWS, warmup: int = WARMUP) -> dict[str, A
         "mean": kept.mean.tolist(),
         "sd": kept.sd.tolist(),
     }
+    if cloud:
+        flat = places.reshape(-1, target.dim)
+        rows = np.random.default_rng(1).choice(len(flat), cloud, replace=False)
+        found["cloud"] = np.round(flat[rows], 5).tolist()
+    return found
 
 
 def main() -> None:
-    """Write the stored reference beside this file."""
+    """Write the stored reference of logistic regression beside this file."""
     path = Path(__file__).with_name("breast_cancer.json")
-    result = long_run("breast_cancer")
+    known = DEFAULT["breast_cancer"]
+    result = long_run(known.make(None), known)
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     sys.stdout.write(f"{path.name}: {result['draws']:.0f} draws, R-hat {result['r_hat']:.4f}\n")
 

@@ -19,7 +19,8 @@ def markdown(header: Row, rows: Sequence[Row]) -> str:
     """One table a target; the fastest correct entry of a column in bold."""
     lines = [
         f"Begun {header['began']} UTC; {header['cores']} cores, {header['machine']}, Python "
-        f"{header['python']}; {header['seconds']:.0f} s a run; seed {header['seed']}"
+        f"{header['python']}; {header['seconds']:.0f} s a run; suite {header['suite']}; seeds "
+        f"{', '.join(map(str, header['seeds']))}; code {header['code']}"
         + ("; QUICK sizes, not for comparison" if header["quick"] else ""),
         "",
         ", ".join(f"{name} {number}" for name, number in header["versions"].items()),
@@ -30,6 +31,13 @@ def markdown(header: Row, rows: Sequence[Row]) -> str:
         "CPU time over wall time of the whole run; a busy machine gives less than one could use.",
         "",
     ]
+    if header["left_out"]:
+        words = [f"{name} ({reason})" for name, reason in header["left_out"].items()]
+        lines += [f"Left out for want of data: {'; '.join(words)}.", ""]
+    if header["suite"] == "field":
+        from involutive.bench.field.table import table
+
+        lines += ["## Beside the published figures", "", *table(header, rows), ""]
     for target in header["targets"]:
         found = [row for row in rows if row["target"] == target]
         if found:
@@ -38,10 +46,11 @@ def markdown(header: Row, rows: Sequence[Row]) -> str:
 
 
 def _table(rows: list[Row]) -> list[str]:
-    bold = _best(rows)
+    bold, seeds = _best(rows), {row.get("seed", 0) for row in rows}
     out = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
     for i, row in enumerate(rows):
-        cells = [row["peer"], verdict(row), *_figures(row)]
+        name = f"{row['peer']} ({row['seed']})" if len(seeds) > 1 else row["peer"]
+        cells = [name, verdict(row), *_figures(row)]
         marked = [f"**{cell}**" if (i, c) in bold else cell for c, cell in enumerate(cells)]
         out.append("| " + " | ".join(marked) + " |")
     return out
@@ -61,12 +70,14 @@ def verdict(row: Row) -> str:
     """In a few words whether the draws are right, with the errors measured."""
     if row.get("failed"):
         return row["failed"].replace("|", "/")
-    errors = [f"quantiles {row['quantile_error']:.3f}"]
+    errors = []
+    if row["quantile_error"] is not None:
+        errors.append(f"quantiles {row['quantile_error']:.3f}")
     if row["mode_error"] is not None:
         errors.insert(0, f"modes {row['mode_error']:.3f}")
     unclear = f"unclear: {row['unclear']}" if row.get("unclear") else "correct"
     state = f"WRONG: {row['wrong']}" if row["wrong"] else unclear
-    return f"{state} ({', '.join(errors)})"
+    return f"{state} ({', '.join(errors)})" if errors else state
 
 
 def _figures(row: Row) -> list[str]:
@@ -115,7 +126,11 @@ def ran(row: Row) -> bool:
 
 
 def draw(header: Row, rows: Sequence[Row]) -> Any:
-    """Wall time against effective draws, one panel a target, correct samplers only."""
+    """Wall time against effective draws, one panel per target, correct samplers only."""
+    if header["suite"] == "growth":
+        from involutive.bench.growth import draw as draw_growth
+
+        return draw_growth(header, list(rows))
     from involutive.plotting.panels import panels, style
 
     names, peers = header["targets"], list(header["peers"])

@@ -8,6 +8,7 @@ import json
 import sys
 import time
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 
 import jax
@@ -15,7 +16,8 @@ import numpy as np
 
 from involutive.bench.peers import load
 from involutive.bench.peers.base import Task
-from involutive.bench.targets import make
+from involutive.bench.suites import entry
+from involutive.core.text import as_json
 
 
 def main(path: str) -> None:
@@ -25,8 +27,12 @@ def main(path: str) -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder / "cache"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     warnings.simplefilter("ignore")  # of the peers; what counts here is their draws
-    peer, target = load(wanted["peer"]), make(wanted["target"])
-    task = Task(wanted["peer"], target, wanted["seed"], wanted["seconds"], wanted["quick"])
+    data = None if wanted["data"] is None else Path(wanted["data"])
+    peer, known = load(wanted["peer"]), entry(wanted["target"], data)
+    task = Task(
+        wanted["peer"], known.make(data), wanted["seed"], wanted["seconds"], wanted["quick"],
+        known.spread, wanted["evidence"],
+    )  # fmt: skip
     outcome = peer.run(task)
     np.save(folder / "draws.npy", np.asarray(outcome.draws, np.float32), allow_pickle=False)
     figures = {
@@ -36,9 +42,10 @@ def main(path: str) -> None:
         "sampling_evaluations": outcome.sampling_evaluations,
         "exchangeable": outcome.exchangeable,
         "learned_seconds": outcome.learned_seconds,
+        "integral": None if outcome.integral is None else asdict(outcome.integral),
         "cpu_seconds": time.process_time(),  # of all threads: against wall time, the share it got
     }
-    (folder / "outcome.json").write_text(json.dumps(figures), encoding="utf-8")
+    (folder / "outcome.json").write_text(json.dumps(as_json(figures)), encoding="utf-8")
 
 
 if __name__ == "__main__":

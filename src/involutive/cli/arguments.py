@@ -71,3 +71,15 @@ def check_folder(folder: Path) -> None:
         folder.is_dir() and os.access(folder, os.W_OK),
         f"--out must be in a folder that exists and can be written, got {folder}",
     )
+
+
+def check_clone(path: Path | None, suite: str) -> None:
+    """Refuse a folder that is no clone of posteriordb, and another suite than `posteriors`."""
+    if path is None:
+        return
+    check(
+        (path / "posterior_database" / "posteriors").is_dir(),
+        f"--posteriordb must be a clone of posteriordb, with posterior_database/posteriors in it, "
+        f"got {path}",
+    )
+    check(suite == "posteriors", f"--posteriordb needs --suite posteriors, got {suite}")

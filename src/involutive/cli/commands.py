@@ -20,6 +20,7 @@ from involutive.cli.arguments import (
     check_sizes,
     check_source,
 )
+from involutive.cli.bench import bench
 from involutive.cli.doctor import doctor
 from involutive.cli.evidence import evidence
 from involutive.cli.interrupts import INTERRUPTED, as_options, patience
@@ -33,7 +34,6 @@ from involutive.cli.options import (
     Folder,
     Json,
     LogZ,
-    Names,
     Process,
     Processes,
     Quiet,
@@ -46,7 +46,6 @@ from involutive.cli.options import (
     Warmup,
     Wide,
     Workers,
-    names,
 )
 from involutive.cli.speech import Speech, summary_record
 from involutive.core.errors import check
@@ -308,32 +307,4 @@ def experiment(
     speech.result({"experiments": records})
 
 
-@app.command()
-def bench(
-    quick: Small = False,
-    out: Folder = Path("results/bench"),
-    targets: Names = None,
-    peers: Names = None,
-    seconds: Annotated[float | None, typer.Option(help="Time limit per run, in seconds.")] = None,
-    seed: Seed = 0,
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
-    """Measure this library and its peers side by side, in one run.
-
-    Examples:
-
-    - `involutive bench --quick`
-
-    - `involutive bench --targets mog6 --peers involutive,nuts_64`
-    """
-    machine.prepare(x64=True)  # as the recorded results were measured
-    from involutive.bench import run as run_bench
-    from involutive.sampling.progress import hidden
-
-    speech = Speech(quiet, json)
-    with hidden(quiet):
-        found = run_bench(quick, out, names(targets), names(peers), seed, speech.say, seconds)
-    speech.say(found.markdown)
-    speech.say(f"wrote {found.folder}")
-    speech.result({"header": found.header, "rows": found.rows, "folder": str(found.folder)})
+app.command()(bench)

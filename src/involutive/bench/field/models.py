@@ -195,7 +195,7 @@ def cox(data: Path | None, side: int) -> Target:
     covariance = VARIANCE * np.exp(-gaps / (side * LENGTH))
     mean = float(np.log(126.0) - VARIANCE / 2)
     inverse, log_det = np.linalg.inv(covariance), float(np.linalg.slogdet(covariance)[1])
-    constant = -side**2 * HALF_LOG_2PI - 0.5 * log_det
+    constant = -(side**2) * HALF_LOG_2PI - 0.5 * log_det
 
     def log_density(f: Vector) -> Float[Array, ""]:
         gap = f - mean

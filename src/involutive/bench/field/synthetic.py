@@ -1,7 +1,7 @@
 """Targets of the literature that need no data: mixtures, wells, funnels, particles, fields.
 
 Definitions are those of the repositories named in each docstring. Exact draws come from the
-construction (mixtures, funnels) or from the inverse distribution function of one coordinate (wells).
+construction (mixtures, funnels) or from the inverse distribution function of a coordinate (wells).
 """
 
 from collections.abc import Callable

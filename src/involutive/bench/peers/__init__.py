@@ -1,7 +1,7 @@
 """The samplers of the benchmark, one file each: `run(task) -> PeerRun`, settings at the top.
 
-A peer gets its documented defaults, the density, and the initial law N(0, 3² I). A peer that is
-not installed is reported as such.
+A peer gets its documented defaults, the density, and the initial law X = N(0, spread² I). A peer
+that is not installed is reported as such.
 """
 
 import importlib
@@ -10,25 +10,36 @@ from typing import Any
 
 from involutive.core.errors import check
 
-# name: (module, package it needs, what it is)
-PEERS: dict[str, tuple[str, str, str]] = {
-    "involutive": ("ours", "involutive", "this library: `learn`, then `sample`"),
-    "a_nice_mc": ("a_nice", "involutive", "A-NICE-MC, its own training and bootstrap"),
-    "nuts_4": ("nuts", "numpyro", "NumPyro NUTS, 4 chains"),
-    "nuts_64": ("nuts", "numpyro", "NumPyro NUTS, 64 chains"),
-    "hmc": ("hmc", "blackjax", "BlackJAX HMC, window adaptation"),
-    "smc": ("smc", "blackjax", "BlackJAX adaptive tempered SMC"),
-    "flowmc": ("flowmc", "flowMC", "flowMC, spline flow and MALA"),
-    "emcee": ("emcee_", "emcee", "emcee, differential evolution and snooker moves"),
-    "dynesty": ("dynesty_", "dynesty", "dynesty, static nested sampling"),
-    "eryn": ("eryn_", "eryn", "eryn, parallel tempering"),
-    "pocomc": ("pocomc_", "pocomc", "pocoMC, preconditioned SMC"),
+# name: (module, module to import, package, what it is)
+PEERS: dict[str, tuple[str, str, str, str]] = {
+    "involutive": ("ours", "involutive", "involutive", "this library: `learn`, then `sample`"),
+    "a_nice_mc": ("a_nice", "involutive", "involutive", "A-NICE-MC, its training and bootstrap"),
+    "nuts_4": ("nuts", "numpyro", "numpyro", "NumPyro NUTS, 4 chains"),
+    "nuts_64": ("nuts", "numpyro", "numpyro", "NumPyro NUTS, 64 chains"),
+    "nutpie": ("nutpie_", "nutpie", "nutpie", "nutpie, 8 chains"),
+    "hmc": ("hmc", "blackjax", "blackjax", "BlackJAX HMC, window adaptation"),
+    "smc": ("smc", "blackjax", "blackjax", "BlackJAX adaptive tempered SMC"),
+    "nss": ("nss", "blackjax.ns", "blackjax", "BlackJAX nested slice sampling"),
+    "flowmc": ("flowmc", "flowMC", "flowMC", "flowMC, spline flow and MALA"),
+    "emcee": ("emcee_", "emcee", "emcee", "emcee, differential evolution and snooker moves"),
+    "dynesty": ("dynesty_", "dynesty", "dynesty", "dynesty, static nested sampling"),
+    "nautilus": ("nautilus_", "nautilus", "nautilus-sampler", "nautilus, importance nested"),
+    "ultranest": ("ultranest_", "ultranest", "ultranest", "UltraNest, reactive nested sampling"),
+    "jaxns": ("jaxns_", "jaxns", "jaxns", "jaxns, nested sampling in JAX"),
+    "tempest": ("tempest_", "tempest", "tempest-sampler", "Tempest, persistent tempering"),
+    "eryn": ("eryn_", "eryn", "eryn", "eryn, parallel tempering"),
+    "pocomc": ("pocomc_", "pocomc", "pocomc", "pocoMC, preconditioned SMC"),
 }
+GRADIENT_FREE = ("nss", "emcee", "dynesty", "nautilus", "ultranest", "jaxns", "tempest", "eryn",
+                 "pocomc")  # fmt: skip
 
 
 def installed(name: str) -> bool:
     """Whether the package a peer needs can be found."""
-    return find_spec(PEERS[check_peer(name)][1]) is not None
+    try:
+        return find_spec(PEERS[check_peer(name)][1]) is not None
+    except ModuleNotFoundError:  # the parent of a submodule
+        return False
 
 
 def load(name: str) -> Any:

@@ -6,7 +6,6 @@ Rounds of training are as many as fit into the time that other samplers are give
 import jax.random as jr
 
 from involutive.bench.peers.base import PeerRun, Task, keep_sampling
-from involutive.bench.targets import SPREAD
 from involutive.kernel.classical import a_nice_mc, a_nice_network
 from involutive.learning.problem import initial_distribution
 from involutive.sampling.sample import sample
@@ -22,7 +21,7 @@ def run(task: Task) -> PeerRun:
     """Bootstrap from X, then sample with the trained kernel alone."""
     target = task.target
     network = a_nice_network(jr.fold_in(task.key, 1), target.dim)
-    kernel = a_nice_mc(target, network, initial_distribution(None, target, SPREAD))
+    kernel = a_nice_mc(target, network, initial_distribution(None, target, task.spread))
     config = QUICK if task.quick else BootstrapConfig(rounds=ROUNDS)
     trained = bootstrap(kernel, ANice(), key=task.seed, config=config, progress=False).kernel
     first = sample(

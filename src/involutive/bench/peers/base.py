@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array
+from scipy.special import ndtri
 
-from involutive.bench.targets import SPREAD
+from involutive.bench.entry import SPREAD
 from involutive.targets.target import Target
 
 MOST_DRAWS = 400_000  # of all chains together: enough to measure any rate
 LEAST_SECONDS = 3.0  # of sampling, for a rate that is not noise
+LOWEST = -1e300  # log likelihood of points without one: nested samplers refuse -inf
 GRADIENT = 3  # density evaluations a gradient counts as
 
 
@@ -29,6 +31,8 @@ class Task:
         seed: fixes everything random.
         seconds: time after which no new chunk is begun.
         quick: use small sizes, to see that everything runs.
+        spread: sd of X, where chains start and the prior of samplers that need one.
+        evidence: whether log Z is asked for beside the draws.
     """
 
     peer: str
@@ -36,6 +40,8 @@ class Task:
     seed: int
     seconds: float
     quick: bool
+    spread: float = SPREAD
+    evidence: bool = False
     began: float = field(default_factory=time.perf_counter)
 
     @property
@@ -50,11 +56,45 @@ class Task:
     def starts(self, count: int) -> Array:
         """Draws of the initial law, `(count, dim)`."""
         key = jr.fold_in(self.key, 12345)
-        return SPREAD * jr.normal(key, (count, self.target.dim))
+        return self.spread * jr.normal(key, (count, self.target.dim))
+
+    def log_initial(self, x: Array) -> Array:
+        """`log N(x; 0, spread² I)` of one vector."""
+        constant = x.shape[-1] * jnp.log(self.spread * jnp.sqrt(2 * jnp.pi))
+        return -0.5 * jnp.sum((x / self.spread) ** 2) - constant
+
+    def log_likelihood(self, x: Array) -> Array:
+        """`log p/X` of one vector: with the prior X its evidence is ∫ p."""
+        return jnp.asarray(self.target.log_density(x) - self.log_initial(x), float)
+
+    def from_cube(self, u: np.ndarray) -> np.ndarray:
+        """Points of X from points of the unit cube."""
+        return self.spread * ndtri(np.clip(u, 1e-12, 1 - 1e-12))
 
     def size(self, full: int, quick: int) -> int:
         """A size, or the small one."""
         return quick if self.quick else full
+
+
+@dataclass(frozen=True)
+class Integral:
+    """What a sampler says of log Z, the log integral of the density.
+
+    Attributes:
+        log_z, error: the estimate and the standard error that the sampler states.
+        repeats: estimates of the published protocol, ten of 2000 draws each; of this library.
+        share: effective share of the importance weights.
+        seconds, evaluations: spent on it beyond the draws.
+        note: why there is no estimate, or why it is not trusted.
+    """
+
+    log_z: float | None
+    error: float | None = None
+    repeats: tuple[float, ...] = ()
+    share: float | None = None
+    seconds: float = 0.0
+    evaluations: float = 0.0
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,6 +110,7 @@ class PeerRun:
         exchangeable: draws of a run are in no order (particles), so the order is shuffled.
         learned_seconds: after which 0.9 of the final effective draws per draw were reached; of
             this library only.
+        integral: log Z, where the sampler estimates it.
     """
 
     draws: np.ndarray
@@ -79,6 +120,7 @@ class PeerRun:
     sampling_evaluations: float | None = None
     exchangeable: bool = False
     learned_seconds: float | None = None
+    integral: Integral | None = None
 
 
 def keep_sampling(
@@ -108,19 +150,32 @@ def timed(run: Callable[[], Any]) -> tuple[Any, float]:
     return result, time.perf_counter() - began
 
 
-def log_density_of_rows(target: Target) -> Callable[[np.ndarray], np.ndarray]:
-    """A compiled density of rows, for samplers that live on the host; NaN becomes -inf."""
-    rows = jax.jit(jax.vmap(lambda x: jnp.asarray(target.log_density(x), float)))
+def of_rows(function: Callable[[Array], Array]) -> Callable[[np.ndarray], np.ndarray]:
+    """A compiled function of rows, for samplers that live on the host; NaN becomes -1e300.
+
+    Batches are padded to a power of two, so that a sampler whose batches differ in size compiles a
+    few programs and not one per size.
+    """
+    rows = jax.jit(jax.vmap(lambda x: jnp.asarray(function(x), float)))
 
     def evaluate(x: np.ndarray) -> np.ndarray:
-        values = np.asarray(rows(jnp.asarray(x, float)), np.float64)
-        return np.where(np.isnan(values), -np.inf, values)
+        x = np.atleast_2d(x)
+        size = 1 << (len(x) - 1).bit_length()
+        padded = np.concatenate([x, np.repeat(x[-1:], size - len(x), axis=0)])
+        values = np.asarray(rows(jnp.asarray(padded, float)), np.float64)[: len(x)]
+        return np.maximum(np.where(np.isnan(values), LOWEST, values), LOWEST)
 
     return evaluate
 
 
-def log_initial(x: Array) -> Array:
-    """`log N(x; 0, 3² I)` of one vector."""
-    size = x.shape[-1]
-    constant = size * jnp.log(SPREAD * jnp.sqrt(2 * jnp.pi))
-    return -0.5 * jnp.sum((x / SPREAD) ** 2) - constant
+def equal_draws(points: np.ndarray, log_weights: np.ndarray, seed: int) -> np.ndarray:
+    """Weighted draws as so many equal ones as their weights are worth, `(1, n, dim)`.
+
+    The count is Kish's, `(Σw)²/Σw²`, which takes the sampler's word for independence.
+    """
+    weights = np.exp(log_weights - np.max(log_weights))
+    weights = weights / weights.sum()
+    worth = max(int(1 / np.sum(weights**2)), 1)
+    places = (np.arange(worth) + np.random.default_rng(seed).random()) / worth
+    rows = np.minimum(np.searchsorted(np.cumsum(weights), places), len(weights) - 1)
+    return np.asarray(points)[rows][None]

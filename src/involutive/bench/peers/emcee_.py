@@ -3,7 +3,7 @@
 import emcee
 import numpy as np
 
-from involutive.bench.peers.base import PeerRun, Task, keep_sampling, log_density_of_rows
+from involutive.bench.peers.base import PeerRun, Task, keep_sampling, of_rows
 
 WALKERS_A_DIM, LEAST_WALKERS, BURN, STEPS = 4, 64, 2000, 1000
 
@@ -14,7 +14,7 @@ def run(task: Task) -> PeerRun:
     walkers = max(LEAST_WALKERS, WALKERS_A_DIM * dim)
     moves = [(emcee.moves.DEMove(), 0.8), (emcee.moves.DESnookerMove(), 0.2)]
     sampler = emcee.EnsembleSampler(
-        walkers, dim, log_density_of_rows(task.target), moves=moves, vectorize=True
+        walkers, dim, of_rows(task.target.log_density), moves=moves, vectorize=True
     )
     np.random.seed(task.seed)  # noqa: NPY002  (emcee's own generator)
     steps = task.size(BURN, 100)

@@ -5,8 +5,7 @@ from eryn.ensemble import EnsembleSampler
 from eryn.prior import ProbDistContainer
 from scipy.stats import norm
 
-from involutive.bench.peers.base import PeerRun, Task, keep_sampling, log_density_of_rows
-from involutive.bench.targets import SPREAD
+from involutive.bench.peers.base import PeerRun, Task, keep_sampling, of_rows
 
 if not hasattr(np, "in1d"):  # eryn calls it; NumPy 2.4 has only its new name
     np.in1d = np.isin  # type: ignore[attr-defined]  # noqa: NPY201
@@ -16,15 +15,12 @@ TEMPERATURES, LEAST_WALKERS, BURN, STEPS = 10, 64, 1000, 500
 def run(task: Task) -> PeerRun:
     """Burn in, then keep the coldest chains in chunks."""
     dim = task.target.dim
-    walkers, density = max(LEAST_WALKERS, 4 * dim), log_density_of_rows(task.target)
-    prior = ProbDistContainer({i: norm(0.0, SPREAD) for i in range(dim)})
-
-    def likelihood(x: np.ndarray) -> np.ndarray:
-        return np.maximum(density(x) - norm.logpdf(x, scale=SPREAD).sum(axis=1), -1e300)
-
+    walkers = max(LEAST_WALKERS, 4 * dim)
+    prior = ProbDistContainer({i: norm(0.0, task.spread) for i in range(dim)})
     sampler = EnsembleSampler(
-        walkers, dim, likelihood, prior, tempering_kwargs={"ntemps": TEMPERATURES}, vectorize=True
-    )
+        walkers, dim, of_rows(task.log_likelihood), prior,
+        tempering_kwargs={"ntemps": TEMPERATURES}, vectorize=True,
+    )  # fmt: skip
     np.random.seed(task.seed)  # noqa: NPY002  (eryn's own generator)
     starts = np.asarray(task.starts(TEMPERATURES * walkers), np.float64)
     steps = task.size(BURN, 50)

@@ -1,20 +1,35 @@
 """This library with its defaults: `learn` from the density, then `sample`."""
 
+import time
+from typing import Any
+
+import jax
+import jax.random as jr
 import numpy as np
 
 import involutive.interop.arviz  # noqa: F401  no peer's imports are part of its time
-from involutive.bench.peers.base import PeerRun, Task, keep_sampling, timed
+from involutive.bench.entry import SPREAD
+from involutive.bench.peers.base import Integral, PeerRun, Task, keep_sampling, timed
+from involutive.core.errors import InputError
+from involutive.diagnostics.estimators import importance
+from involutive.diagnostics.evidence import evidence
+from involutive.kernel.proposals import proposal_distribution
 from involutive.learning.judge.pilot import evaluations_per_step
 from involutive.learning.learn import learn
+from involutive.learning.problem import initial_distribution
 from involutive.sampling.sample import sample
 
 CHAINS, DRAWS, FIRST = 512, 500, 250
+REPEATS, EACH = 10, 2000  # estimates of log Z and draws of each: the protocol of fab-jax
 
 
 def run(task: Task) -> PeerRun:
     """Learn, compile and warm up the chains, then sample in chunks."""
     budget = 20.0 if task.quick else None
-    learned = learn(task.target, key=task.seed, budget=budget, progress=False)
+    # the target's own prior is X where it has one; else N(0, 3² I), which is also the default
+    wide = task.target.initial is None and task.spread != SPREAD
+    initial = initial_distribution(None, task.target, task.spread) if wide else None
+    learned = learn(task.target, key=task.seed, initial=initial, budget=budget, progress=False)
     kernel, warmup = learned.kernel, learned.warmup
     first = sample(
         kernel, key=task.seed + 1, num_chains=CHAINS, num_samples=FIRST, num_warmup=warmup,
@@ -40,4 +55,28 @@ def run(task: Task) -> PeerRun:
     draws, seconds, evaluations = keep_sampling(task, chunk)
     spent = learned.outcome.evaluations + cost * FIRST / DRAWS
     nearly = learned.outcome.nearly_learned
-    return PeerRun(draws, setup, seconds, spent, evaluations, learned_seconds=nearly)
+    integral = log_z(kernel, task.seed + 1000) if task.evidence else None
+    return PeerRun(
+        draws, setup, seconds, spent, evaluations, learned_seconds=nearly, integral=integral
+    )
+
+
+def log_z(kernel: Any, seed: int) -> Integral:
+    """The bridge estimate of `evidence`, and importance sampling by the published protocol."""
+    began, law = time.perf_counter(), proposal_distribution(kernel)
+    if law is None:
+        return Integral(None, note="the kernel's proposal has no known density")
+    try:
+        found = evidence(kernel, key=seed, progress=False)
+    except InputError as error:
+        return Integral(None, note=str(error))
+    count = REPEATS * EACH
+    points, log_q = law.sample_and_log_prob(jr.key(seed + 1), (count,))
+    log_p = jax.jit(jax.vmap(kernel.target.log_density))(points)
+    weights = np.asarray(log_p, np.float64) - np.asarray(log_q, np.float64)
+    weights = np.where(np.isnan(weights), -np.inf, weights).reshape(REPEATS, EACH)
+    repeats = tuple(float(importance(row).log_z) for row in weights)
+    return Integral(
+        None if found.withheld else found.log_z, found.error, repeats, found.effective_share,
+        time.perf_counter() - began, float(found.evaluations + count), "; ".join(found.reasons),
+    )  # fmt: skip

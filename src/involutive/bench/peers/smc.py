@@ -16,8 +16,7 @@ from blackjax.base import SamplingAlgorithm
 from blackjax.smc import extend_params
 from jaxtyping import Array
 
-from involutive.bench.peers.base import GRADIENT, PeerRun, Task, keep_sampling, log_initial, timed
-from involutive.targets.target import Target
+from involutive.bench.peers.base import GRADIENT, PeerRun, Task, keep_sampling, timed
 
 # ten leaps of 0.3 are one period of modes of sd 0.5, so that particles would return where they were
 PARTICLES, MOVES, LEAPS, STEP, TARGET_ESS = 2000, 20, 4, 0.3, 0.5
@@ -26,11 +25,11 @@ PARTICLES, MOVES, LEAPS, STEP, TARGET_ESS = 2000, 20, 4, 0.3, 0.5
 def run(task: Task) -> PeerRun:
     """Compile with one run, then repeat it on fresh particles."""
     target, count = task.target, task.size(PARTICLES, 200)
-    one_run = _one_run(_tempered(target))
+    one_run = _one_run(_tempered(task))
 
     def chunk(i: int) -> tuple:
         key_start, key_run = jr.split(jr.fold_in(task.key, i + 1))
-        particles = 3.0 * jr.normal(key_start, (count, target.dim))
+        particles = task.spread * jr.normal(key_start, (count, target.dim))
         particles, temperatures = one_run(key_run, particles)
         cost = float(temperatures) * count * MOVES * GRADIENT * (LEAPS + 1)
         return np.asarray(particles)[None], cost
@@ -42,16 +41,16 @@ def run(task: Task) -> PeerRun:
     return PeerRun(draws, setup, seconds, 0.0, evaluations, exchangeable=True)
 
 
-def _tempered(target: Target) -> SamplingAlgorithm:
+def _tempered(task: Task) -> SamplingAlgorithm:
     """The algorithm from X to the target, with HMC moves."""
     settings = {
         "step_size": STEP,
-        "inverse_mass_matrix": jnp.ones(target.dim),
+        "inverse_mass_matrix": jnp.ones(task.target.dim),
         "num_integration_steps": LEAPS,
     }
     return blackjax.adaptive_tempered_smc(
-        log_initial,
-        lambda x: target.log_density(x) - log_initial(x),
+        task.log_initial,
+        task.log_likelihood,
         blackjax.hmc.build_kernel(),
         blackjax.hmc.init,
         extend_params(settings),

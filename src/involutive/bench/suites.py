@@ -1,0 +1,98 @@
+"""Suites of targets by name, and the reference of each target.
+
+A reference is made of exact draws where the target has them, else of a long run of NUTS: one that
+ships with the package, one kept in the folder of results, or one made now.
+"""
+
+import json
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+import jax.random as jr
+import numpy as np
+
+from involutive.bench import posteriordb
+from involutive.bench.entry import EXACT_NUMBERS, Entry
+from involutive.bench.field.suite import FIELD
+from involutive.bench.field.suite import QUICK as FIELD_QUICK
+from involutive.bench.growth import GROWTH
+from involutive.bench.posteriors import POSTERIORS
+from involutive.bench.reference import long_run
+from involutive.bench.targets import DEFAULT, Reference, summary, with_square
+from involutive.core.errors import check
+from involutive.targets.target import Target
+
+SUITES: dict[str, dict[str, Entry]] = {
+    "default": DEFAULT,
+    "field": FIELD,
+    "posteriors": POSTERIORS,
+    "growth": GROWTH,
+}
+QUICK = {"field": FIELD_QUICK, "growth": ("dim_2", "dim_10", "modes_2", "modes_8")}
+CLOUD = 4000  # draws kept for distances: two sets of 2000
+
+
+def names_of(suite: str, quick: bool, data: Path | None) -> list[str]:
+    """Names of a suite's targets; a folder of posteriordb adds its posteriors."""
+    check(suite in SUITES, f"a suite must be one of {', '.join(SUITES)}, got {suite!r}")
+    names = list(QUICK.get(suite, SUITES[suite])) if quick else list(SUITES[suite])
+    if suite == "posteriors" and data is not None and posteriordb.is_database(data):
+        return posteriordb.names(data)
+    return names
+
+
+def entry(name: str, data: Path | None = None) -> Entry:
+    """The target of that name in any suite, or of a posteriordb folder."""
+    for suite in SUITES.values():
+        if name in suite:
+            return suite[name]
+    if data is not None and posteriordb.is_database(data) and name in posteriordb.names(data):
+        return posteriordb.entry(name)
+    known = ", ".join(dict.fromkeys(name for suite in SUITES.values() for name in suite))
+    check(False, f"a benchmark target must be one of {known}, got {name!r}")
+    raise AssertionError
+
+
+def make(name: str, data: Path | None = None) -> Target:
+    """Return the benchmark target of that name."""
+    return entry(name, data).make(data)
+
+
+@lru_cache
+def reference(name: str, data: Path | None = None, kept: Path | None = None) -> Reference | None:
+    """What exact draws of a target look like; None where nothing is known of its draws.
+
+    Args:
+        name: of the target.
+        data: the folder of data files.
+        kept: a folder in which references of long runs are kept.
+    """
+    known = entry(name, data)
+    if data is not None and posteriordb.is_database(data) and name in posteriordb.names(data):
+        return posteriordb.reference(name, data)
+    target = known.make(data)
+    if target.sample is not None:
+        count = min(known.exact, EXACT_NUMBERS // target.dim)
+        draws = with_square(np.asarray(target.sample(jr.key(0), count)))
+        cloud = np.asarray(target.sample(jr.key(1), CLOUD), np.float64)
+        return summary(draws, count, not known.heavy_tails, cloud)
+    if not known.reference:
+        return None
+    shipped = Path(str(files("involutive.bench") / f"{name}.json"))
+    if shipped.is_file():
+        return _read(json.loads(shipped.read_text(encoding="utf-8")))
+    path = None if kept is None else kept / f"{name}.json"
+    if path is not None and path.is_file():
+        return _read(json.loads(path.read_text(encoding="utf-8")))
+    found = long_run(target, known, cloud=CLOUD)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    return _read(found)
+
+
+def _read(kept: dict) -> Reference:
+    arrays = {key: np.asarray(kept[key]) for key in ("quantiles", "mean", "sd")}
+    cloud = np.asarray(kept["cloud"]) if kept.get("cloud") else None
+    return Reference(draws=float(kept["draws"]), moments=True, cloud=cloud, **arrays)

@@ -1,0 +1,63 @@
+"""`involutive bench`: its options; the work is in the room `bench`, imported when it is needed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from involutive.cli import machine
+from involutive.cli.arguments import check_clone
+from involutive.cli.options import Folder, Json, Names, Quiet, Seed, Small, names
+from involutive.cli.speech import Speech
+
+
+def bench(
+    quick: Small = False,
+    out: Folder = Path("results/bench"),
+    suite: Annotated[str, typer.Option(help="default, field, posteriors or growth.")] = "default",
+    targets: Names = None,
+    peers: Names = None,
+    seconds: Annotated[float | None, typer.Option(help="Time limit per run, in seconds.")] = None,
+    seed: Seed = 0,
+    seeds: Annotated[int, typer.Option(help="How many seeds, from --seed on.")] = 1,
+    data: Annotated[Path | None, typer.Option(help="A folder of data files to run on.")] = None,
+    posteriordb: Annotated[
+        Path | None, typer.Option(help="A clone of posteriordb, for --suite posteriors.")
+    ] = None,
+    merge: Annotated[
+        str | None, typer.Option(help="Join these bench.json, with commas, and run nothing.")
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Measure this library and its peers side by side, in one run.
+
+    A run that was interrupted goes on where it was cut off: rows of the same code in --out are kept.
+
+    Examples:
+
+    - `involutive bench --quick`
+
+    - `involutive bench --targets mog6 --peers involutive,nuts_64`
+
+    - `involutive bench --suite field --data DIR`
+
+    - `involutive bench --merge a/bench.json,b/bench.json -o joined`
+    """
+    machine.prepare(x64=True)  # as the recorded results were measured
+    from involutive.bench import joined, run
+    from involutive.sampling.progress import hidden
+
+    speech = Speech(quiet, json)
+    check_clone(posteriordb, suite)
+    with hidden(quiet):
+        if merge is not None:
+            found = joined(names(merge) or [], out)
+        else:
+            found = run(
+                quick, out, names(targets), names(peers), seed, speech.say, seconds, suite, seeds,
+                posteriordb or data,
+            )  # fmt: skip
+    speech.say(found.markdown)
+    speech.say(f"wrote {found.folder}")
+    speech.result({"header": found.header, "rows": found.rows, "folder": str(found.folder)})
