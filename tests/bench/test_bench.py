@@ -121,7 +121,7 @@ def test_a_peer_that_fails_costs_its_own_row(monkeypatch):
 
 def test_a_peer_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr(compare, "GRACE", 0.0)
-    row = compare.one("emcee", "mog2_1d", 0, 0.1, True)
+    row = compare.one("emcee", "mog2_1d", 0, 0.1, False)
     assert row["failed"] == "no result within 0 s"
 
 

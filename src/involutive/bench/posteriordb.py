@@ -174,7 +174,7 @@ def reference(name: str, folder: Path) -> Reference:
     values = {each: _of(flat, each) for each in parameters}
     places = np.asarray(jax.vmap(lambda v: parameters.unconstrain(v))(values), np.float64)
     count = min(len(places), EFFECTIVE)
-    return summary(with_square(places), count, cloud=places[:4000])
+    return summary(with_square(places), count, cloud=places[:8000])
 
 
 def _of(flat: dict[str, np.ndarray], name: str) -> Array:

@@ -1,4 +1,4 @@
-"""The suite `posteriors`: real models whose data ship with an installed package or are printed here.
+"""The suite `posteriors`: real models whose data ship with a package or are printed here.
 
 The reference is exact where the model can be integrated on a grid, else a long run of NUTS. With a
 local clone of posteriordb its own models and reference draws are run instead (`posteriordb.py`).

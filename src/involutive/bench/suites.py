@@ -30,7 +30,7 @@ SUITES: dict[str, dict[str, Entry]] = {
     "growth": GROWTH,
 }
 QUICK = {"field": FIELD_QUICK, "growth": ("dim_2", "dim_10", "modes_2", "modes_8")}
-CLOUD = 4000  # draws kept for distances: two sets of 2000
+CLOUD = 8000  # draws kept for distances: four sets of 2000
 
 
 def names_of(suite: str, quick: bool, data: Path | None) -> list[str]:

@@ -32,7 +32,7 @@ def bench(
 ) -> None:
     """Measure this library and its peers side by side, in one run.
 
-    A run that was interrupted goes on where it was cut off: rows of the same code in --out are kept.
+    An interrupted run goes on where it was cut off: rows of the same code in --out are kept.
 
     Examples:
 

@@ -66,7 +66,7 @@ def free_labels(data: np.ndarray, count: int) -> LogDensity:
 def phi4(
     rows: int, columns: int | None = None, kappa: float = 0.3, coupling: float = 0.022
 ) -> LogDensity:
-    """φ⁴ on a lattice with periodic edges, square by default, in the broken phase (SCLD's action)."""
+    """φ⁴ on a periodic lattice, square by default, in the broken phase (SCLD's action)."""
 
     def log_density(x: Vector) -> Float[Array, ""]:
         field = x.reshape(rows, columns or rows)

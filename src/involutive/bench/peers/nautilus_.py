@@ -1,0 +1,26 @@
+"""nautilus with its defaults, 2000 live points and 10,000 effective draws; the prior is X."""
+
+import numpy as np
+from nautilus import Sampler
+
+from involutive.bench.peers.base import Integral, PeerRun, Task, equal_draws, of_rows
+
+LIVE, EFFECTIVE = 2000, 10_000
+
+
+def run(task: Task) -> PeerRun:
+    """Explore and sample until its own stopping rule, or until time is up."""
+    sampler = Sampler(
+        task.from_cube, of_rows(task.log_likelihood), n_dim=task.target.dim,
+        n_live=task.size(LIVE, 500), vectorized=True, pass_dict=False, seed=task.seed,
+    )  # fmt: skip
+    setup = task.spent
+    left = max(task.seconds - task.spent, 1.0)
+    sampler.run(n_eff=task.size(EFFECTIVE, 1000), timeout=left, verbose=False)
+    points, log_weights, _ = sampler.posterior()
+    draws = equal_draws(np.asarray(points), np.asarray(log_weights), task.seed)
+    error = float(1 / np.sqrt(max(sampler.n_eff, 1.0)))  # its documentation's estimate
+    return PeerRun(
+        draws, setup, task.spent - setup, 0.0, float(sampler.n_like), exchangeable=True,
+        integral=Integral(float(sampler.log_z), error),
+    )  # fmt: skip
