@@ -9,11 +9,14 @@ BUILD  := hatchling editables
 PIP    := --quiet --no-compile -c constraints.txt
 # PyTorch is large and asks for libraries of GPUs unless its build for CPUs is at hand.
 POCOMC := torch==2.13.0 pocomc==1.2.6
+# Samplers that the benchmark alone needs; UltraNest is compiled here, jaxns brings TensorFlow
+# Probability.
+PEERS  := jaxns==3.0.0 nautilus-sampler==1.0.6 nutpie==0.16.8 tempest-sampler==0.2.1 ultranest==4.6.3
 # It must be let to keep that: every process would spend ten seconds on it again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-deep test-matrix lint format types bench bench-all docs pins clean
+.PHONY: help install demo test test-deep test-matrix lint format types bench bench-peers bench-all docs pins clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -61,6 +64,11 @@ types: install  ## pyright on the package
 
 bench: install  ## this library and its peers, side by side
 	$(BIN)/involutive bench $(ARGS)
+
+bench-peers:  ## the same with nautilus, UltraNest, jaxns, Tempest and nutpie, in an environment of its own
+	@$(MAKE) --no-print-directory VENV=.venv-peers install
+	.venv-peers/bin/python -m pip install $(PIP) $(PEERS)
+	.venv-peers/bin/involutive bench $(ARGS)
 
 bench-all:  ## the same with pocoMC, in an environment of its own with PyTorch
 	@$(MAKE) --no-print-directory VENV=.venv-pocomc install

@@ -79,7 +79,7 @@ def test_runs_of_one_code_join_and_others_are_refused(tmp_path):
     assert not found.rows[0].get("failed")  # the run that ended is kept
     assert (tmp_path / "joined" / "bench.png").is_file()
     record.write(tmp_path / "b", two | {"code": "other"}, [made("ring5", "smc")])
-    with pytest.raises(inv.InputError, match="must have the same code.*other"):
+    with pytest.raises(inv.InputError, match=r"must have the same code.*other"):
         bench.joined([tmp_path / "a", tmp_path / "b"])
 
 
@@ -139,7 +139,7 @@ def test_equal_draws_are_worth_their_weights():
     points = np.arange(1000.0)[:, None]
     weights = np.where(points[:, 0] < 500, 0.0, -np.inf)
     drawn = equal_draws(points, weights, 0)
-    assert (drawn.shape == (1, 500, 1) and drawn.min() >= 500) or drawn.max() < 500
+    assert drawn.shape == (1, 500, 1) and drawn.max() < 500
     assert np.unique(drawn).size == 500
 
 

@@ -160,7 +160,7 @@ def test_an_experiment_as_small_as_it_goes():
 
 
 def test_the_recipes_score_tells_shifted_draws_from_exact_ones():
-    from involutive.bench.targets import make, reference
+    from involutive.bench.suites import make, reference
     from involutive.experiments.recipe import score
 
     for name in ("mog6", "funnel"):  # by means, and by medians where tails are heavy

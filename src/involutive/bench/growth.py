@@ -195,7 +195,8 @@ def draw(header: dict[str, Any], rows: Rows) -> Any:
             if points:
                 place.plot(*np.asarray(points).T, label=name, **style(number))
         place.set(xscale="log", yscale="log", xlabel=label, ylabel="effective draws/s in all")
-        place.legend(fontsize=7)
+        if place.lines:
+            place.legend(fontsize=7)
     return figure
 
 

@@ -26,6 +26,10 @@ GOAL = "10000"
 OURS = "involutive"
 BEGIN, END = "<!-- leaderboard: begin -->", "<!-- leaderboard: end -->"
 COLOURS = {"correct": "#d9f0d3", "unclear": "#fff3bf", "wrong": "#f4c7c3", "none": "#eeeeee"}
+CONTESTS = (
+    ("seconds", None, "all samplers"),
+    ("evaluations", GRADIENT_FREE, "this library and gradient-free samplers"),
+)
 FIGURES = {
     "seconds": "Seconds to 10,000 effective draws",
     "evaluations": "Density evaluations to 10,000 effective draws (a gradient counts as three)",
@@ -91,9 +95,10 @@ def _anchor(target: str, peer: str) -> str:
 
 def details(run: Run) -> str:
     """An HTML table of every row, to which the cells link."""
-    header, rows = run
-    lines = ["<table><tr><th>target</th><th>sampler</th><th>seed</th><th>verdict</th>"
-             "<th>ESS/draw</th><th>setup s</th><th>sampling s</th><th>evaluations</th></tr>"]  # fmt: skip
+    rows = run[1]
+    columns = ("target", "sampler", "seed", "verdict", "ESS/draw", "setup s", "sampling s",
+               "evaluations")  # fmt: skip
+    lines = ["<table><tr>", *(f"<th>{name}</th>" for name in columns), "</tr>"]
     seen: set[str] = set()
     for row in rows:
         anchor = _anchor(row["target"], row["peer"])
@@ -140,17 +145,16 @@ def page(runs: Sequence[Run]) -> str:
     lines = [
         "# Leaderboard", "",
         "One cell per target and sampler. The number is what 10,000 effective draws took, with "
-        "compilation, warm-up and learning; the lowest of a row is bold. The colour is the verdict: "
-        "green is correct, yellow cannot be told, red is wrong, grey has no result within the limit. "
-        "Each cell links to its row below. [How it is judged](benchmarks.md).", "",
+        "compilation, warm-up and learning; the lowest of a row is bold. The colour is the "
+        "verdict: green is correct, yellow cannot be told, red is wrong, grey has no result within "
+        "the limit. Each cell links to its row below. [How it is judged](benchmarks.md).", "",
         "This page is written by `python -m involutive.bench.leaderboard RUN ... --docs PAGE`.", "",
     ]  # fmt: skip
     for header, rows in runs:
         run = (header, rows)
         lines += [f"## Suite {header['suite']}", "", _words(header), ""]
         lines += [part for figure in FIGURES for part in (grid(run, figure), "")]
-        for figure, among, of in (("seconds", None, "all samplers"),
-                                  ("evaluations", GRADIENT_FREE, "gradient-free samplers")):  # fmt: skip
+        for figure, among, of in CONTESTS:
             first, total = standing(run, figure, among)
             if total:
                 lines.append(

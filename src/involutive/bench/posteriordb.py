@@ -92,7 +92,8 @@ def _ark(d: Data) -> Model:
 def _two_normals(d: Data) -> Model:
     def log_density(values: dict[str, Array]) -> Array:
         mu, sigma, theta = values["mu"], values["sigma"], values["theta"]
-        parts = -0.5 * ((d["y"][:, None] - mu) / sigma) ** 2 - jnp.log(sigma)
+        gaps = (jnp.asarray(d["y"])[:, None] - mu[None]) / sigma[None]
+        parts = -0.5 * gaps**2 - jnp.log(sigma)[None]
         shares = jnp.log(jnp.stack([theta, 1 - theta]))
         prior = _normal(mu, 0.0, 2.0) + _normal(sigma, 0.0, 2.0) + 4 * jnp.sum(shares)
         return prior + jnp.sum(logsumexp(shares[None] + parts, axis=1))

@@ -92,6 +92,14 @@ def reference(name: str, data: Path | None = None, kept: Path | None = None) -> 
     return _read(found)
 
 
+def known_reference(name: str) -> Reference:
+    """The reference of a target whose draws are known."""
+    found = reference(name)
+    check(found is not None, f"nothing is known of the draws of {name}")
+    assert found is not None
+    return found
+
+
 def _read(kept: dict) -> Reference:
     arrays = {key: np.asarray(kept[key]) for key in ("quantiles", "mean", "sd")}
     cloud = np.asarray(kept["cloud"]) if kept.get("cloud") else None

@@ -18,7 +18,9 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from involutive.bench.targets import LEVELS, MAKERS, Reference, make, reference, with_square
+from involutive.bench.suites import known_reference as reference
+from involutive.bench.suites import make
+from involutive.bench.targets import DEFAULT, LEVELS, Reference, with_square
 from involutive.core.statistics import ess
 from involutive.diagnostics.metrics import ess_per_draw, mode_weights
 from involutive.experiments.measures import exact
@@ -36,7 +38,7 @@ class Config:
 
     seed: int = 0
     seeds: int = 5
-    targets: tuple[str, ...] = tuple(MAKERS)
+    targets: tuple[str, ...] = tuple(DEFAULT)
     ways: tuple[str, ...] = ("exact draws", "nothing")
     training_draws: int = 20_000
     chains: int = 64

@@ -8,7 +8,7 @@ import typer
 
 from involutive.bench.missed.densities import HIDDEN, KINDS
 from involutive.bench.missed.study import cell, study, table
-from involutive.bench.targets import MAKERS
+from involutive.bench.targets import DEFAULT
 from involutive.core.errors import check
 from involutive.core.text import markdown_table
 
@@ -24,8 +24,8 @@ def main(
 ) -> None:
     """Learn and sample densities in which something is easily missed; verdict against truth."""
     names = [name.strip() for name in kinds.split(",")]
-    names = [each for name in names for each in (MAKERS if name == "recipe" else [name])]
-    known = (*KINDS, *HIDDEN, *MAKERS)
+    names = [each for name in names for each in (DEFAULT if name == "recipe" else [name])]
+    known = (*KINDS, *HIDDEN, *DEFAULT)
     for name in names:
         check(name in known, f"--kinds must be of {', '.join(known)}, got {name!r}")
     rows = []

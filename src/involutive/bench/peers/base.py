@@ -175,7 +175,7 @@ def equal_draws(points: np.ndarray, log_weights: np.ndarray, seed: int) -> np.nd
     """
     weights = np.exp(log_weights - np.max(log_weights))
     weights = weights / weights.sum()
-    worth = max(int(1 / np.sum(weights**2)), 1)
+    worth = max(round(1 / np.sum(weights**2)), 1)
     places = (np.arange(worth) + np.random.default_rng(seed).random()) / worth
     rows = np.minimum(np.searchsorted(np.cumsum(weights), places), len(weights) - 1)
     return np.asarray(points)[rows][None]
