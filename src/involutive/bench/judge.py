@@ -77,8 +77,8 @@ def judge(
     finite = bool(np.isfinite(kept).all())
     least = min(float(np.nan_to_num(ess(row))) for row in values.values()) if finite else 0.0
     mode_error = _mode_error(target, values)
-    compared = finite and known is not None
-    quantile_error, mean_error = _errors(known, kept) if compared else (math.nan, math.nan)
+    nothing = (math.nan, math.nan)
+    quantile_error, mean_error = _errors(known, kept) if finite and known else nothing
     moments = known is not None and known.moments
     errors = (mode_error, quantile_error, mean_error if moments else 0.0)
     if not finite:

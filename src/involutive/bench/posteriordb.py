@@ -40,7 +40,12 @@ def _cauchy(x: Any, scale: float) -> Array:
 
 def _schools(d: Data, centred: bool) -> Model:
     y, sigma, name = d["y"], d["sigma"], "theta" if centred else "theta_trans"
-    parameters = Parameters(**{name: real(shape=len(y))}, mu=real(), tau=positive())
+    effects = real(shape=len(y))
+    parameters = (
+        Parameters(theta=effects, mu=real(), tau=positive())
+        if centred
+        else Parameters(theta_trans=effects, mu=real(), tau=positive())
+    )
 
     def log_density(values: dict[str, Array]) -> Array:
         mu, tau, effects = values["mu"], values["tau"], values[name]

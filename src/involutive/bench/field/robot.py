@@ -11,7 +11,7 @@ is Z.
 """
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -105,7 +105,8 @@ def _propose(
     scale = np.sqrt(rng.chisquare(FREEDOM, SIZE) / FREEDOM)[:, None]
     spread = rng.normal(size=size) @ np.linalg.cholesky(covariance).T / scale
     joints = rng.choice((-1.0, 1.0), SIZE)[:, None] * (mean + spread)
-    sides = [multivariate_t.logpdf(joints, side * mean, covariance, FREEDOM) for side in (1, -1)]
+    law: Any = multivariate_t  # SciPy's stub has the order of other arguments
+    sides = [law.logpdf(joints, side * mean, covariance, FREEDOM) for side in (1, -1)]
     return joints, np.logaddexp(*sides) - np.log(2)
 
 

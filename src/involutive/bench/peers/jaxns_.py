@@ -23,7 +23,7 @@ def run(task: Task) -> PeerRun:
     setup = task.spent
     state = sampler.run(key=jax.random.PRNGKey(task.seed))
     found = state.to_result().trim()
-    draws = equal_draws(np.asarray(found.X_samples["x"]), np.asarray(found.log_dp_mean), task.seed)
+    draws = equal_draws(np.asarray(found.X_samples["x"]), np.asarray(found.log_dp), task.seed)
     return PeerRun(
         draws, setup, task.spent - setup, 0.0, float(found.total_num_likelihood_evaluations),
         exchangeable=True,
