@@ -29,6 +29,7 @@ class Entry:
         heavy_tails: whether means do not settle, so that they are not compared.
         exact: exact draws behind the reference, at most.
         files: names of data files, one of which must be in the folder.
+        stored: name of a long run that ships with the package, where one does.
         reference: whether a long run of NUTS can stand in for exact draws.
         symmetric: whether x and -x have the same density and both belong in the reference.
         centred: particles per configuration whose centre of mass is removed before W2; 0 for none.
@@ -43,6 +44,7 @@ class Entry:
     heavy_tails: bool = False
     exact: int = EXACT_DRAWS
     files: tuple[str, ...] = ()
+    stored: str = ""
     reference: bool = True
     symmetric: bool = False
     centred: int = 0

@@ -26,7 +26,7 @@ QUANTILE_ERROR, WORST_QUANTILE_ERROR = 0.02, 0.10  # of a probability
 MEAN_ERROR, WORST_MEAN_ERROR = 0.05, 0.30  # of a standard deviation
 UNCLEAR = 2.0  # times what is right, from which a run that may be unlucky is not called correct
 SCORE = 5.0  # standard errors, for the largest of many
-NO_REFERENCE = "no exact draws and no long run to compare with"
+NO_REFERENCE = "no exact draws and no long run that converged to compare with"
 GOALS = (1_000, 10_000, 100_000)
 MOST = 1 << 18  # draws judged, of all chains together
 

@@ -30,6 +30,8 @@ SUITES: dict[str, dict[str, Entry]] = {
     "growth": GROWTH,
 }
 QUICK = {"field": FIELD_QUICK, "growth": ("dim_2", "dim_10", "modes_2", "modes_8")}
+REFERENCE_DRAWS = 2000  # of each of 16 chains of NUTS, for a reference that is made while running
+LARGEST_RHAT = 1.05  # of a long run that is believed; beyond it the draws are not judged
 CLOUD = 8000  # draws kept for distances: four sets of 2000
 
 
@@ -79,13 +81,13 @@ def reference(name: str, data: Path | None = None, kept: Path | None = None) -> 
         return summary(draws, count, not known.heavy_tails, cloud)
     if not known.reference:
         return None
-    shipped = Path(str(files("involutive.bench") / f"{name}.json"))
-    if shipped.is_file():
+    if known.stored:
+        shipped = files("involutive.bench") / f"{known.stored}.json"
         return _read(json.loads(shipped.read_text(encoding="utf-8")))
     path = None if kept is None else kept / f"{name}.json"
     if path is not None and path.is_file():
         return _read(json.loads(path.read_text(encoding="utf-8")))
-    found = long_run(target, known, cloud=CLOUD)
+    found = long_run(target, known, REFERENCE_DRAWS, cloud=CLOUD)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(found) + "\n", encoding="utf-8")
@@ -100,7 +102,10 @@ def known_reference(name: str) -> Reference:
     return found
 
 
-def _read(kept: dict) -> Reference:
+def _read(kept: dict) -> Reference | None:
+    """A long run as a reference; None if its chains did not agree."""
+    if kept["r_hat"] > LARGEST_RHAT:
+        return None
     arrays = {key: np.asarray(kept[key]) for key in ("quantiles", "mean", "sd")}
     cloud = np.asarray(kept["cloud"]) if kept.get("cloud") else None
     return Reference(draws=float(kept["draws"]), moments=True, cloud=cloud, **arrays)

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from involutive import targets
 from involutive.bench.entry import Entry
+from involutive.bench.field import models
 from involutive.targets.target import Target
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -46,24 +45,6 @@ def with_square(positions: np.ndarray) -> np.ndarray:
     return np.concatenate([wide, np.sum(wide**2, axis=-1, keepdims=True)], axis=-1)
 
 
-def breast_cancer() -> Target:
-    """Logistic regression: 30 standardised features and a constant, weights N(0, 1) a priori."""
-    from sklearn.datasets import load_breast_cancer
-
-    data: Any = load_breast_cancer()
-    x, y = data.data, data.target
-    x = (x - x.mean(axis=0)) / x.std(axis=0)
-    design = np.concatenate([np.ones((len(x), 1)), x], axis=1)
-    signs = 2.0 * y - 1.0
-    rows = design * signs[:, None]  # p(y | w) = sigmoid(sign · design @ w)
-
-    def log_density(w: Any) -> Any:
-        fits = jax.nn.log_sigmoid(jnp.asarray(rows, w.dtype) @ w)
-        return jnp.sum(fits) - 0.5 * jnp.sum(w**2)
-
-    return Target(log_density, rows.shape[1], name="breast_cancer")
-
-
 def summary(
     draws: np.ndarray, count: float | int, moments: bool = True, cloud: np.ndarray | None = None
 ) -> Reference:
@@ -82,7 +63,7 @@ DEFAULT: dict[str, Entry] = {
     "ring5": _entry(targets.ring5, multimodal=True),
     "two_modes": _entry(lambda: targets.two_modes(10), multimodal=True),
     "eight_modes": _entry(lambda: targets.eight_modes(20), multimodal=True),
-    "breast_cancer": _entry(breast_cancer),
+    "breast_cancer": _entry(models.cancer, stored="breast_cancer"),
     "correlated": _entry(lambda: targets.correlated_gaussian(50)),
     "funnel": _entry(lambda: targets.funnel(10), heavy_tails=True),
 }

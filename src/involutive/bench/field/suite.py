@@ -78,7 +78,9 @@ FIELD: dict[str, Entry] = {
     "credit_25": Entry(
         models.credit, files=("german.data-numeric",), protocol=f"{NO_PRIOR}; {BOUND}"
     ),
-    "cancer_31": Entry(_plain(models.cancer), protocol=f"{NO_PRIOR}; {BOUND}"),
+    "cancer_31": Entry(
+        _plain(models.cancer), stored="breast_cancer", protocol=f"{NO_PRIOR}; {BOUND}"
+    ),
     "seeds_26": Entry(_plain(models.seeds), protocol=BOUND),
     "ionosphere_35": Entry(models.ionosphere, files=("ionosphere.data",), protocol=BOUND),
     "sonar_61": Entry(models.sonar, files=("sonar.all-data", "sonar.data")),
