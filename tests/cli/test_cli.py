@@ -181,8 +181,8 @@ def test_experiments_are_listed(capsys):
 def test_bench_passes_names_on(monkeypatch, capsys):
     calls = []
 
-    def run(quick, out, targets, peers, seed, progress, seconds):
-        calls.append((quick, targets, peers, seed))
+    def run(quick, out, targets, peers, seed, progress, seconds, suite, seeds, data):
+        calls.append((quick, targets, peers, seed, suite, seeds, data))
         from involutive.bench import Bench
 
         return Bench({}, [], Path(out))
@@ -190,7 +190,9 @@ def test_bench_passes_names_on(monkeypatch, capsys):
     monkeypatch.setattr("involutive.bench.run", run)
     monkeypatch.setattr("involutive.bench.Bench.markdown", "a table")
     assert cli.run(["bench", "--quick", "--targets", "mog6, ring5", "--seed", "2", "--json"]) == 0
-    assert calls == [(True, ["mog6", "ring5"], None, 2)]
+    assert calls == [(True, ["mog6", "ring5"], None, 2, "default", 1, None)]
+    assert cli.run(["bench", "--suite", "field", "--data", "somewhere", "--seeds", "3", "-q"]) == 0
+    assert calls[-1] == (False, None, None, 0, "field", 3, Path("somewhere"))
     assert last_json(capsys)["rows"] == []
 
 
@@ -264,6 +266,9 @@ def test_name_may_be_a_pymc_model():
         (["demo", "--out", "no/where"], "folder that exists"),
         (["nonsense"], "No such command 'nonsense'"),
         (["bench", "--peers", "nonsense", "--quick"], "nonsense"),
+        (["bench", "--suite", "nonsense"], "a suite must be one of default, field"),
+        (["bench", "--merge", "none.json"], "must be a bench.json or its folder, got none.json"),
+        (["bench", "--posteriordb", "none"], "must be a clone of posteriordb"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(arguments, words, capsys):

@@ -14,6 +14,7 @@ import numpy as np
 import typer
 
 from involutive.bench import record
+from involutive.bench.field.table import table as published
 from involutive.bench.peers import GRADIENT_FREE
 from involutive.bench.report import right
 from involutive.bench.report import verdict as in_words
@@ -24,7 +25,7 @@ Row = dict[str, Any]
 Run = tuple[dict[str, Any], list[Row]]
 GOAL = "10000"
 OURS = "involutive"
-BEGIN, END = "<!-- leaderboard: begin -->", "<!-- leaderboard: end -->"
+BEGIN, END = "<!-- leaderboard:start -->", "<!-- leaderboard:end -->"
 COLOURS = {"correct": "#d9f0d3", "unclear": "#fff3bf", "wrong": "#f4c7c3", "none": "#eeeeee"}
 CONTESTS = (
     ("seconds", None, "all samplers"),
@@ -152,8 +153,10 @@ def page(runs: Sequence[Run]) -> str:
     ]  # fmt: skip
     for header, rows in runs:
         run = (header, rows)
-        lines += [f"## Suite {header['suite']}", "", _words(header), ""]
+        lines += [f"## Suite {header['suite']}", "", words(run), ""]
         lines += [part for figure in FIGURES for part in (grid(run, figure), "")]
+        if header["suite"] == "field":
+            lines += ["### Beside the published figures", "", *published(header, rows), ""]
         for figure, among, of in CONTESTS:
             first, total = standing(run, figure, among)
             if total:
@@ -168,18 +171,28 @@ def page(runs: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
-def _words(header: dict[str, Any]) -> str:
+def words(run: Run) -> str:
+    """In a sentence where and when a run was made, and how busy the machine was."""
+    header, rows = run
+    loads = [row["load_before"] for row in rows if "load_before" in row]
+    busy = f" under a mean load of {np.mean(loads):.0f} programs" if loads else ""
     return (
-        f"{header['cores']} cores, {header['seconds']:.0f} s per run, seeds "
-        f"{', '.join(map(str, header['seeds']))}, begun {header['began']} UTC"
+        f"`involutive bench --suite {header['suite']} --seconds {header['seconds']:g}`, seeds "
+        f"{', '.join(map(str, header['seeds']))}, {header['cores']} cores{busy}, begun "
+        f"{header['began']} UTC"
         + ("; QUICK sizes, not for comparison." if header["quick"] else ".")
     )
 
 
 def readme_table(runs: Sequence[Run]) -> str:
     """Markdown: of every target that ran, this library and the best correct peer."""
-    lines = ["| target | involutive | best correct peer | samplers that were wrong or unclear |",
-             "|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "Seconds to 10,000 effective draws, with compilation, warm-up and learning.",
+        *(words(run) for run in runs),
+        "",
+        "| target | involutive | best correct peer | samplers that were wrong or unclear |",
+        "|---|---|---|---|",
+    ]
     for header, rows in runs:
         for target in header["targets"]:
             found = {row["peer"] for row in rows if row["target"] == target}

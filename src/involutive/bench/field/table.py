@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from involutive.bench.field.published import PUBLISHED
-from involutive.bench.suites import entry
+from involutive.bench.field.suite import FIELD
 
 Row = dict[str, Any]
 COLUMNS = (
@@ -17,9 +17,12 @@ COLUMNS = (
 
 
 def table(header: Row, rows: Sequence[Row]) -> list[str]:
-    """Lines of Markdown: one row per target and sampler, then what differs in protocol."""
+    """Lines of Markdown: one row per target and sampler, then what differs in protocol.
+
+    Targets of the suite that this run left out or did not reach have a row that says so.
+    """
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
-    for target in header["targets"]:
+    for target in dict.fromkeys([*FIELD, *header["targets"]]):
         if target in header["left_out"]:
             lines.append(_line([target, "", "", f"left out: {header['left_out'][target]}"]))
             continue
@@ -127,10 +130,10 @@ def _notes(header: Row) -> list[str]:
         "density.",
         "",
     ]
-    for name in header["targets"]:
-        if name in header["left_out"]:
+    for name in FIELD:
+        if name not in header["targets"] or name in header["left_out"]:
             continue
-        known = entry(name)
+        known = FIELD[name]
         words = [f"spread {known.spread:g}"] if known.spread != 3.0 else []
         words += [known.protocol] if known.protocol else []
         if words:
