@@ -21,10 +21,14 @@ html_css_files = ["pages.css"]
 html_math_renderer = "drawn"
 exclude_patterns = ["_build", "jupyter_execute"]
 myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600  # seconds per cell; learning on a busy machine
 autodoc_typehints = "description"
+autodoc_typehints_format = "short"
+add_module_names = False
+python_maximum_signature_line_length = 72  # one argument per line beyond that
 
 
 def plain_bars(app, what, name, obj, options, lines):

@@ -136,3 +136,18 @@ def test_commands_on_the_pages_exist(capsys):
     assert cli.run(["--help"]) == 0
     said = capsys.readouterr().out
     assert all(command in said for command in known)
+
+
+def test_every_public_name_has_one_entry_in_the_api():
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^\.\. auto(?:class|function|exception):: (\S+)$", text, re.MULTILINE)
+    assert len(entries) == len(set(entries))
+    public = {f"involutive.{name}" for name in inv.__all__} - {
+        f"involutive.{name}" for name in ("__version__", "interop", "targets")
+    }
+    public |= {f"involutive.targets.{name}" for name in inv.targets.__all__} - {
+        "involutive.targets.Modes",
+        "involutive.targets.Target",
+    }
+    assert public - set(entries) == set()
+    assert {name for name in set(entries) - public if ".interop." not in name} == set()

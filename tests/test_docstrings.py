@@ -113,3 +113,9 @@ def test_tab_completion_shows_public_names_alone():
     assert dir(inv) == sorted(inv.__all__)
     private = [name for name in dir(inv) if name.startswith("_") and name != "__version__"]
     assert private == []
+
+
+def test_tab_completion_in_the_rooms_that_users_enter():
+    assert dir(inv.targets) == sorted(inv.targets.__all__)
+    assert dir(inv.interop.numpyro) == ["InvolutiveKernel", "InvolutiveState", "target"]
+    assert dir(inv.interop.pymc) == ["target"]

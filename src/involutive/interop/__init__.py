@@ -1,4 +1,4 @@
-"""Foreign libraries, one a file, each imported when it is first named and not before."""
+"""Foreign libraries, one per file, each imported when it is first named and not before."""
 
 import importlib
 from typing import Any

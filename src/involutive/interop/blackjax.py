@@ -27,6 +27,12 @@ require("blackjax", "blackjax")
 
 import blackjax  # noqa: E402
 
+__all__ = ["algorithm", "as_kernel", "build_kernel", "retarget"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
 
 class BlackJAXState(NamedTuple):
     """A position, any pytree, and its log density."""

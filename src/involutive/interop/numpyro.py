@@ -31,6 +31,12 @@ STARTS = 100  # draws from the initial law, of which the first with finite densi
 
 Learner = Callable[[Target, Key[Array, ""]], AbstractKernel]
 
+__all__ = ["InvolutiveKernel", "InvolutiveState", "target"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
 
 def target(model: Any, *args: Any, **kwargs: Any) -> Target:
     """Return a NumPyro model, given its data, as a target.

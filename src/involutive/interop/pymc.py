@@ -23,6 +23,12 @@ from involutive.targets.target import Target
 
 STARTS = 100  # points tried for a finite density
 
+__all__ = ["target"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
 
 def target(model: Any) -> Target:
     """Return a PyMC model as a target.

@@ -30,3 +30,7 @@ __all__ = [
     "ring5",
     "two_modes",
 ]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
