@@ -165,10 +165,10 @@ def test_resume_continues_a_run(capsys):
 def test_demo_writes_report_and_picture(quick_learn, capsys, tmp_path):
     found = run_demo(0, tmp_path, Speech(), Size(chains=8, samples=200))
     said = capsys.readouterr().out
-    assert "modes a chain visits" in said and "wrote" in said
+    assert "modes visited per chain" in said and "wrote" in said
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
     assert (tmp_path / "demo.png").read_bytes()[:4] == b"\x89PNG"
-    assert found["samplers"]["HMC"]["modes a chain visits"] == 1.0
+    assert found["samplers"]["HMC"]["modes visited per chain"] == 1.0
 
 
 def test_experiments_are_listed(capsys):

@@ -223,7 +223,7 @@ def test_given_reference_and_printing():
         ({"steps": []}, "steps must hold at least one number"),
         ({"starts": 4}, "starts must be at least 16, got 4"),
         ({"reference": np.zeros((50, 3))}, r"reference must be at least 16 finite draws of shape"),
-        ({"initial": Normal(jnp.zeros(3))}, "initial must be a law of 2 coordinates"),
+        ({"initial": Normal(jnp.zeros(3))}, "initial must be a distribution of 2 coordinates"),
     ],
 )
 def test_bad_input_is_refused_before_work(change, words):
@@ -235,7 +235,7 @@ def test_bad_input_is_refused_before_work(change, words):
 
 def test_kernels_without_a_law_or_a_reverse_are_refused():
     bare = inv.random_walk(inv.targets.gaussian(2), 1.0)
-    with pytest.raises(inv.InputError, match="must be a law X with a density"):
+    with pytest.raises(inv.InputError, match="must be a distribution X with a density"):
         inv.assess(bare, steps=1, runs=4, key=0)
     kernel, _ = grid_case(1)
     with pytest.raises(inv.InputError, match="for its reverse to be known, got GridKernel"):

@@ -288,7 +288,7 @@ BAD = {
     ),
     "a law of a matrix": (
         lambda: inv.Kernel(TARGET, WALK, Normal(jnp.zeros((2, 1)))),
-        r"auxiliary must be a law of one vector, given nothing or the state .* got shape \(2, 1\)",
+        r"auxiliary must be a distribution of one vector, .* the state .* got shape \(2, 1\)",
     ),
     "guard": (
         lambda: inv.Kernel(TARGET, WALK, LAW, guard=0.0),

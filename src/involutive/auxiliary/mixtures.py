@@ -24,7 +24,7 @@ from involutive.core.types import ArrayLike
 
 
 def standard_normal(dim: int) -> StandardNormal:
-    """`N(0, I)` in `dim` dimensions, the auxiliary law of the paper's experiments.
+    """`N(0, I)` in `dim` dimensions, the auxiliary distribution of the paper's experiments.
 
     Args:
         dim: the number of auxiliary coordinates.
@@ -101,10 +101,10 @@ def for_many(tree: Any) -> Any:
 
 
 class GaussianMixture(AbstractDistribution):
-    """`Σ_k w_k N(μ_k, (A_kᵀ A_k)⁻¹)`: a learnable auxiliary law.
+    """`Σ_k w_k N(μ_k, (A_kᵀ A_k)⁻¹)`: a learnable auxiliary distribution.
 
     A_k is lower triangular with diagonal `exp(log_diagonal_k)`, so every parameter value is a
-    valid law: the density needs `A_k (x - μ_k)`, a draw `A_k⁻¹` times a normal vector.
+    valid distribution: the density needs `A_k (x - μ_k)`, a draw `A_k⁻¹` times a normal vector.
 
     Args:
         weights: `(k,)`, positive, up to a constant.

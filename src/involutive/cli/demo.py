@@ -1,7 +1,7 @@
 """The demo: learn mog6 from its log density alone, sample it, and put HMC beside it.
 
-Both samplers start from the same law and make the same number of draws; HMC's trajectory is the
-one that makes independent draws inside a mode.
+Both samplers start from the same distribution and make the same number of draws; HMC's trajectory
+is the one that makes independent draws inside a mode.
 """
 
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ def figures(draws: Draws) -> dict[str, float]:
     metrics = draws.summary().metrics
     label = mode_labels(draws)
     return {
-        "modes a chain visits": float(np.mean([len(np.unique(row)) for row in label])),
+        "modes visited per chain": float(np.mean([len(np.unique(row)) for row in label])),
         "mode weights off by": weights.total_variation,
         "largest R-hat": metrics.worst("r_hat", largest=True)[1],
         "ESS per draw": metrics.ess_per_draw,
@@ -79,7 +79,7 @@ def figures(draws: Draws) -> dict[str, float]:
 
 
 def side_by_side(rows: dict[str, dict[str, float]]) -> str:
-    """A small table, one column a sampler."""
+    """A small table, one column per sampler."""
     names = list(next(iter(rows.values())))
     head = f"{'':24}" + "".join(f"{name:>12}" for name in rows)
     lines = [

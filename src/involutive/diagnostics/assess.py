@@ -1,4 +1,4 @@
-"""How far the law of a chain after b steps is from the posterior: a bound in nats.
+"""How far the distribution of a chain after b steps is from the posterior: a bound in nats.
 
 Let q be the law of x_b when x_0 ~ X and K, reversible for p, makes b steps. Detailed balance gives
 
@@ -46,7 +46,7 @@ LONG_RUN: dict[str, Any] = {"num_chains": 64, "num_warmup": 500, "num_samples": 
 
 @dataclass(frozen=True)
 class Assessment:
-    """Bounds on the symmetric KL divergence between the law after b steps and the posterior.
+    """Bounds on the symmetric KL divergence between a chain after b steps and the posterior.
 
     Attributes:
         steps: the numbers of steps b.
@@ -109,7 +109,7 @@ def assess(
     reverse: AbstractKernel | None = None,
     progress: bool | None = None,
 ) -> Assessment:
-    """Bound, in nats, how far the law after `steps` steps from X is from the posterior.
+    """Bound, in nats, how far the distribution after `steps` steps from X is from the posterior.
 
     Args:
         kernel: what moves the chains.
@@ -122,9 +122,9 @@ def assess(
             else those of a long, thinned run whose R-hat is clean, which cannot vouch for a mode
             that no chain found.
         starts: how many runs and posterior draws to average over.
-        initial: the law X, with a density; by default the kernel's own. Starts are drawn until
-            their log density is finite, so X is meant conditioned on that: the bound is on chains
-            that begin inside the posterior's support. The constant that X lacks then cancels.
+        initial: the distribution X, with a density; by default the kernel's own. Starts are drawn
+            until their log density is finite, so X is meant conditioned on that: the bound is on
+            chains that begin inside the posterior's support. The constant that X lacks cancels.
         reverse: the kernel run backwards in time, needed only for kernels of other libraries.
         progress: show a progress bar; by default on a terminal.
 
@@ -232,7 +232,7 @@ class _Sides:
         """`log X(x) - log p̃(x)` at the states of all chains."""
         check(
             not np.isposinf(state.log_density).any(),
-            "a chain met a density of +inf, so there is no law to compare with; bound the density",
+            "a chain met a density of +inf, so there is nothing to compare with; bound the density",
         )
         log_prob = np.asarray(_log_prob(self.law, jnp.asarray(state.position)), np.float64)
         return log_prob - np.asarray(state.log_density, np.float64)
@@ -274,12 +274,12 @@ def _check_steps(steps: int | Sequence[int]) -> tuple[int, ...]:
 def _check_law(law: AbstractDistribution | None, kernel: AbstractKernel) -> AbstractDistribution:
     if not isinstance(law, AbstractDistribution):
         raise InputError(
-            f"initial must be a law X with a density (a FlowJAX distribution), got "
+            f"initial must be a distribution X with a density (a FlowJAX distribution), got "
             f"{type(law).__name__}; pass initial= or build the kernel with one"
         )
     check(
         law.shape == (kernel.target.dim,),
-        f"initial must be a law of {kernel.target.dim} coordinates, got shape {law.shape}",
+        f"initial must be a distribution of {kernel.target.dim} coordinates, got shape {law.shape}",
     )
     return law
 

@@ -170,7 +170,7 @@ class _Figures(NamedTuple):
             reasons.append(
                 f"at least {share:.2g} of the mass lies outside the proposal, near "
                 f"{np.array2string(self.outside.point[:6], precision=3)}: learn again, "  # type: ignore[index]
-                "with an initial law that covers it"
+                "with an initial distribution that covers it"
             )
         return reasons
 

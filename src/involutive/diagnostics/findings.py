@@ -38,7 +38,7 @@ class Metrics:
         names: the rows of the table.
         figures: its columns, each by the name of the row.
         rhat: the R-hat that judges this run: `r_hat`, or `nested_r_hat` for many short chains.
-        ess_per_draw: the least bulk ESS per draw over coordinates, |x|² and modes.
+        ess_per_draw: the minimum bulk ESS per draw over coordinates, |x|² and modes.
         slowest: the quantity it belongs to.
         share, exact: visited and exact weights of the modes, where known.
         every: k, where every k-th draw was diagnosed because there are very many.

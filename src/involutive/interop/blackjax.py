@@ -163,7 +163,7 @@ def as_kernel(
         target: the density.
         algorithm: BlackJAX's algorithm itself, or any function of `(logdensity_fn, **parameters)`
             that returns its pair `(init, step)`.
-        initial: the law chains start from when no positions are given.
+        initial: the distribution that chains start from when no positions are given.
         **parameters: of the algorithm.
     """
     check(isinstance(target, Target), f"target must be a Target, got {type(target).__name__}")

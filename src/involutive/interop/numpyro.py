@@ -226,7 +226,7 @@ def _untraced(rng_key: Any, work: Callable[[Any], _Learned]) -> _Learned:
 
 
 def _place(learned: _Learned, rng_key: Any, params: Any) -> InvolutiveState:
-    """A chain at `params`, or at a draw from the kernel's initial law with finite density."""
+    """A chain at `params`, or at a draw of the initial distribution with finite density."""
     kernel, (goal, restore, _) = learned
     key_start, key_chain = jr.split(rng_key)
     if params is None:

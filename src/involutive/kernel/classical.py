@@ -139,7 +139,7 @@ def metropolis_hastings(
         target: the density to leave invariant.
         proposal: a FlowJAX distribution of the target's dimension; a conditional one is given the
             state, one without a condition proposes independently of it.
-        initial: the law X that chains start from when no positions are given.
+        initial: the distribution X that chains start from when no positions are given.
 
     Returns:
         A kernel whose ratio is `p(φ') q(φ|φ') / (p(φ) q(φ'|φ))`.
@@ -174,7 +174,7 @@ def multiple_try(
             state, one without a condition proposes independently of it.
         tries: how many are drawn per step, at least 2; a step evaluates the density at twice as
             many points.
-        initial: the law X that chains start from when no positions are given.
+        initial: the distribution X that chains start from when no positions are given.
 
     Returns:
         A kernel whose proposal is one of the tries, chosen with the weights `p(y) / q(y|φ)`.

@@ -190,14 +190,14 @@ class AbstractKernel(eqx.Module):
 
 
 class Kernel(AbstractKernel):
-    """Metropolis-Hastings with the involution `involution` and the auxiliary law `auxiliary`.
+    """Metropolis-Hastings with an involution and a distribution of its auxiliary vector.
 
     Args:
         target: the density to leave invariant.
         involution: f, on `target.dim + auxiliary.shape[0]` coordinates.
-        auxiliary: the law Y of π, any FlowJAX distribution of one vector, or a conditional one
-            Y(π|φ) whose condition is the state, `cond_shape == (target.dim,)`.
-        initial: the law X that chains start from when no positions are given.
+        auxiliary: the distribution Y of π: any FlowJAX distribution of one vector, or a
+            conditional one Y(π|φ) whose condition is the state, `cond_shape == (target.dim,)`.
+        initial: the distribution X that chains start from when no positions are given.
         guard: reject a move unless f returns to where it came from within this relative
             tolerance. None trusts f; a lattice involution is always checked for equality of range.
 
@@ -235,8 +235,9 @@ class Kernel(AbstractKernel):
             check(isinstance(value, kind), f"{name} must be a {kind.__name__}, got {found}")
         check(
             len(auxiliary.shape) == 1 and auxiliary.cond_shape in (None, (target.dim,)),
-            f"auxiliary must be a law of one vector, given nothing or the state of {target.dim} "
-            f"coordinates, got shape {auxiliary.shape} and condition {auxiliary.cond_shape}",
+            "auxiliary must be a distribution of one vector, given nothing or the state of "
+            f"{target.dim} coordinates, got shape {auxiliary.shape} and condition "
+            f"{auxiliary.cond_shape}",
         )
         check(
             involution.size == target.dim + auxiliary.shape[0],

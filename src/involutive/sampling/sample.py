@@ -69,9 +69,9 @@ def sample(
         num_samples: draws kept of each chain. A longer run begins with the draws of a shorter one.
         num_warmup: steps made first and thrown away; by default as many as a learned kernel asks
             for (its `warmup`), and none for other kernels.
-        thin: steps a kept draw.
-        initial: positions `(num_chains, dim)`, a law to draw them from, or None for the kernel's
-            own law, else the target's (its prior), else a standard normal.
+        thin: keep every `thin`-th step.
+        initial: positions `(num_chains, dim)`, a distribution to draw them from, or None for that
+            of the kernel, else the target's (its prior), else a standard normal.
         until: a goal to stop at, `Until(ess=10_000, rhat=1.01)`; its `max_samples` then takes the
             place of `num_samples`.
         progress: show a progress bar; by default on a terminal.

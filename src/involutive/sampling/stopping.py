@@ -25,7 +25,7 @@ class Until:
     """When to stop: the goal must hold for every coordinate, |x|² and every known mode.
 
     Attributes:
-        ess: the least rank-normalised bulk effective sample size, over all chains together.
+        ess: the minimum rank-normalised bulk effective sample size, over all chains together.
         rhat: the largest rank-normalised split R-hat.
         max_samples: the most draws of each chain, goal or not.
         seconds: the most seconds of sampling, goal or not; checked after every chunk.

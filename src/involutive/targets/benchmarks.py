@@ -48,7 +48,7 @@ def mixture(means: Any, weights: Any = None, sd: float = 1.0, name: str = "mixtu
     weights = np.full(count, 1 / count) if weights is None else np.asarray(weights, dtype=float)
     check(
         weights.shape == (count,) and (weights > 0).all(),
-        f"weights must be {count} positive numbers, one a mean, got {weights}",
+        f"weights must be {count} positive numbers, one per mean, got {weights}",
     )
     weights = weights / weights.sum()
 
