@@ -28,12 +28,22 @@ nb_execution_timeout = 600  # seconds per cell; learning on a busy machine
 autodoc_typehints = "description"
 autodoc_typehints_format = "short"
 add_module_names = False
+default_role = "code"  # single backticks in docstrings
 python_maximum_signature_line_length = 72  # one argument per line beyond that
 
 
-def plain_bars(app, what, name, obj, options, lines):
-    """Docstrings write |x|² and |det Df|, which reStructuredText would take for substitutions."""
-    lines[:] = [line.replace("|", "\\|") for line in lines]
+def as_restructured(app, what, name, obj, options, lines):
+    """Docstrings write |x|², which reStructuredText would take for a substitution, and fences."""
+    out, inside = [], False
+    for line in lines:
+        if line.strip().startswith("```"):
+            inside = not inside
+            if inside:
+                out += [line.replace("```python", ".. code-block:: python"), ""]
+        else:
+            code = inside or line.lstrip().startswith((">>>", "..."))
+            out.append("   " * inside + line if code else line.replace("|", "\\|"))
+    lines[:] = out
 
 
 def drawn(writer, node):
@@ -59,4 +69,4 @@ def drawn(writer, node):
 def setup(app):
     """Connect the above."""
     app.add_html_math_renderer("drawn", (drawn, None), (drawn, None))
-    app.connect("autodoc-process-docstring", plain_bars)
+    app.connect("autodoc-process-docstring", as_restructured)
