@@ -66,7 +66,18 @@ def drawn(writer, node):
     raise nodes.SkipNode
 
 
+def short_types(app, doctree):
+    """Types of arrays as they are written in the code, `Array`, and not where JAX defines them."""
+    from docutils import nodes
+
+    for node in list(doctree.findall(nodes.Text)):
+        if "jaxlib." in node or "typing." in node:
+            text = re.sub(r"jaxlib\._jax\.|typing\.", "", node.astext())
+            node.parent.replace(node, nodes.Text(text))
+
+
 def setup(app):
     """Connect the above."""
+    app.connect("doctree-read", short_types)
     app.add_html_math_renderer("drawn", (drawn, None), (drawn, None))
     app.connect("autodoc-process-docstring", as_restructured)

@@ -137,8 +137,8 @@ function involutionPart() {
       return;
     }
     const f = (z) => Maths.sandwich(sigma, v, w, z);
-    for (const z of grid) view.line(z, f(z), "rgba(138,138,138,0.35)", 1);
-    for (const z of grid) view.dot(z, 2.2, GREY);
+    for (const z of grid) view.line(z, f(z), "rgba(138,138,138,0.55)", 1);
+    for (const z of grid) view.dot(z, 3, GREY);
     const there = f(point), back = f(there);
     view.line(point, there, BLUE, 2);
     view.dot(there, 7, RED);

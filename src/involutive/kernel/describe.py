@@ -13,7 +13,7 @@ def parts_of(kernel: Any) -> list[tuple[str, str]]:
     if chances is None:
         return [("every step", move_of(part)) for part in several]
     return [
-        (f"{100 * float(chance):.2g}% of steps", move_of(part))
+        (f"{100 * float(chance):.3g}% of steps", move_of(part))
         for chance, part in zip(chances, several, strict=True)
     ]
 

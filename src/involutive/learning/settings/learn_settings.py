@@ -36,7 +36,7 @@ class LearnSettings:
     stage.
 
     Args:
-        initial_sd: sd of the default initial distribution X = N(0, sd² I). [PEERS.md's start]
+        initial_sd: sd of the default initial distribution X = N(0, sd² I). [as in the benchmark]
         climbers: points that climb the density. [measured by `involutive experiment recipe`]
         search_draws: draws of X among which the best places to climb from are picked. [recipe]
         particles: particles of annealing. [recipe]
