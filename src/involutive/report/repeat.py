@@ -38,11 +38,12 @@ def code(provenance: Mapping[str, Any]) -> str:
         lines = ["import jax", 'jax.config.update("jax_enable_x64", True)', *lines]
     name = provenance.get("target", "target")
     mark = str(provenance.get("kernel_hash", ""))[:12]
+    learned = provenance.get("learning") or provenance.get("looked")
     lines += [
         *before,
         "",
-        f"# target: the density {name!r}; kernel: as it was learned or made (hash {mark}…)",
-        'kernel = inv.load("proposal.inv", target)',
+        f"# target: the density {name!r}; kernel: the same as before (hash {mark}…)",
+        *(['kernel = inv.load("proposal.inv", target)  # or learn again'] if learned else []),
         f"draws = inv.sample(kernel, key={key}, {options})",
     ]
     return "\n".join(lines)
