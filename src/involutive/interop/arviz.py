@@ -30,12 +30,6 @@ TAILS = (0.05, 0.95)  # 1.x would take other tails than 0.x
 
 # ── Containers ──────────────────────────────────────────────────────────────────────────────────
 
-__all__ = ["from_draws", "from_netcdf", "read_draws", "to_netcdf"]
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
-
 
 def from_draws(
     draws: Draws,
