@@ -2,6 +2,13 @@
 
 from involutive import interop, targets
 from involutive._version import __version__
+from involutive.amortised.amortise import amortise
+from involutive.amortised.family import Family
+from involutive.amortised.kernel import FamilyKernel
+from involutive.amortised.many import sample_many
+from involutive.amortised.result import Many
+from involutive.amortised.settings import AmortiseSettings
+from involutive.amortised.verdict import SetVerdict
 from involutive.auxiliary import ConditionalNormal, GaussianMixture, standard_normal
 from involutive.auxiliary.em import em_student_t, fit_mixture
 from involutive.auxiliary.hierarchical import Hierarchical
@@ -86,6 +93,7 @@ __all__ = [
     "AbstractKernel",
     "Adaptation",
     "AdditiveCoupling",
+    "AmortiseSettings",
     "Beta",
     "BootstrapSettings",
     "Budget",
@@ -100,6 +108,8 @@ __all__ = [
     "Evidence",
     "Exponential",
     "FitSettings",
+    "Family",
+    "FamilyKernel",
     "FunctionBlock",
     "Gamma",
     "GaussianMixture",
@@ -116,6 +126,7 @@ __all__ = [
     "Learned",
     "LogNormal",
     "LookSettings",
+    "Many",
     "MatrixBlock",
     "Mixture",
     "Mode",
@@ -131,6 +142,7 @@ __all__ = [
     "ReplicaSettings",
     "Sandwich",
     "SearchSettings",
+    "SetVerdict",
     "SignFlipBlock",
     "SignedPermutation",
     "State",
@@ -149,6 +161,7 @@ __all__ = [
     "a_nice_mc",
     "adapt_ladder",
     "additive_cascade",
+    "amortise",
     "angle",
     "assess",
     "blocks_of",
@@ -174,6 +187,7 @@ __all__ = [
     "real",
     "register",
     "sample",
+    "sample_many",
     "save",
     "simplex",
     "standard_normal",

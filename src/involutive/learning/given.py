@@ -8,6 +8,7 @@ from jaxtyping import Array, Key
 
 from involutive._xla.batched import BatchedDistribution
 from involutive.auxiliary import GaussianMixture
+from involutive.auxiliary.defensive import DefensiveMixture
 from involutive.bijections.whitening import Whitening
 from involutive.core.errors import check
 from involutive.core.keys import split
@@ -76,10 +77,12 @@ def _components(proposal: Kernel, lightest: Number) -> tuple[np.ndarray, np.ndar
     """
     f, dim = proposal.involution, proposal.target.dim
     plain = isinstance(f, FunctionBlock) and isinstance(f.g, Whitening)
-    if not plain or not isinstance(proposal.auxiliary, GaussianMixture):
+    law = proposal.auxiliary
+    law = law.gaussians() if isinstance(law, DefensiveMixture) else law
+    if not plain or not isinstance(law, GaussianMixture):
         return np.zeros((0, dim)), np.zeros((0, dim, dim)), np.zeros(0)
     assert isinstance(f, FunctionBlock) and isinstance(f.g, Whitening)
-    mixture = components_of(proposal.auxiliary)
+    mixture = components_of(law)
     heavy = mixture.log_weights > np.log(lightest)  # without what only covers X
     mean, factor = (np.asarray(part.unwrap(), np.float64) for part in (f.g.mean, f.g.factor))
     tops = mean + mixture.means[heavy] @ factor.T

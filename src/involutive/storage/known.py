@@ -23,6 +23,7 @@ from involutive.auxiliary import (
     ManyNormal,
     MultipleTry,
 )
+from involutive.auxiliary.defensive import DefensiveMixture
 from involutive.auxiliary.hierarchical import Hierarchical
 from involutive.auxiliary.products import ProductMixture
 from involutive.auxiliary.student import StudentTMixture
@@ -155,6 +156,7 @@ def _own() -> list[tuple[type, Callable[[Any], object] | None]]:
         (GaussianMixture, None),
         (ConditionalNormal, None),
         (ManyNormal, None),
+        (DefensiveMixture, None),
         (MultipleTry, None),
         (ProductMixture, None),
         (Hierarchical, None),

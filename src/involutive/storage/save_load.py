@@ -6,7 +6,7 @@ it was made for: its log density at fixed points. It never holds the target itse
 
 import dataclasses
 import warnings
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -29,12 +29,34 @@ if TYPE_CHECKING:
 KernelT = TypeVar("KernelT", bound=AbstractKernel)
 
 
-def save(path: PathLike, kernel: AbstractKernel) -> None:
+@runtime_checkable
+class SavesItself(Protocol):
+    """What writes its own file: the kernel of a family."""
+
+    def save(self, path: PathLike) -> None:
+        """Write the file."""
+        ...
+
+
+LoadedT = TypeVar("LoadedT", covariant=True)
+
+
+@runtime_checkable
+class LoadsKernels(Protocol[LoadedT]):
+    """What a kernel is loaded for, other than a target: a family."""
+
+    def load_kernel(self, path: PathLike) -> LoadedT:
+        """Read the file."""
+        ...
+
+
+def save(path: PathLike, kernel: AbstractKernel | SavesItself) -> None:
     """Save a kernel, apart from its target, as data.
 
     Args:
         path: the file to write; what it held before is kept as `path.bak`.
-        kernel: any kernel of registered classes; `register` adds your own.
+        kernel: any kernel of registered classes; `register` adds your own. Or the kernel of a
+            family, from `amortise`.
 
     Raises:
         InputError: if the kernel holds a class or function that is not registered, or the file
@@ -47,6 +69,9 @@ def save(path: PathLike, kernel: AbstractKernel) -> None:
         >>> type(inv.load("proposal.inv", kernel.target)).__name__
         'Kernel'
     """
+    if isinstance(kernel, SavesItself):
+        kernel.save(path)
+        return
     check(isinstance(kernel, AbstractKernel), f"save takes a kernel, got {type(kernel).__name__}")
     encode = Encoder()
     tree = encode(kernel)
@@ -70,9 +95,15 @@ def load(path: PathLike, target: Target) -> "Learned": ...
 def load(path: PathLike, target: Target, kind: type[KernelT]) -> KernelT: ...
 
 
+@overload
+def load(path: PathLike, target: LoadsKernels[LoadedT]) -> LoadedT: ...
+
+
 def load(
-    path: PathLike, target: Target, kind: type[AbstractKernel] | None = None
-) -> AbstractKernel:
+    path: PathLike,
+    target: Target | LoadsKernels[object],
+    kind: type[AbstractKernel] | None = None,
+) -> object:
     """Load a kernel saved by `save`, for the target given.
 
     Loading runs no code from the file and imports nothing it names. A kernel loaded with another
@@ -80,7 +111,7 @@ def load(
 
     Args:
         path: the file.
-        target: the density to sample.
+        target: the density to sample, or the family of a kernel from `amortise`.
         kind: the class the kernel must have, which type checkers then know. Without it any kernel
             is loaded, and type checkers take it for what `learn` returns, a `Learned`.
 
@@ -98,6 +129,8 @@ def load(
         >>> inv.load("proposal.inv", target, inv.Kernel).target is target
         True
     """
+    if isinstance(target, LoadsKernels):
+        return target.load_kernel(path)
     if not isinstance(target, Target):
         raise InputError(f"load needs the target to sample, got {type(target).__name__}")
     file = as_path(path)

@@ -9,7 +9,7 @@ recorded beside it, because acceptance alone says nothing about mixing.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,7 +26,7 @@ from involutive.core.errors import InputError, check, check_count
 from involutive.core.keys import KeyLike, as_key, generator, split
 from involutive.kernel.kernel import AbstractKernel, Kernel
 from involutive.sampling.progress import Progress
-from involutive.training.objective import AbstractObjective, Data
+from involutive.training.objective import AbstractObjective
 
 HELD_OUT = 0.15  # share of the data that training never sees
 LEAST_ROWS = 20
@@ -67,6 +67,13 @@ class TrainConfig:
         check(limit is None or limit > 0, f"seconds must be positive, got {limit}")
 
 
+class Rows(NamedTuple):
+    """What an objective trains on and what it is judged by, as pytrees of arrays, made before."""
+
+    train: Any
+    held: Any
+
+
 @dataclass(frozen=True)
 class Fit:
     """A trained kernel and how training went.
@@ -79,7 +86,7 @@ class Fit:
         memory: what the objective remembers at the end; hand it to `fit` to go on.
     """
 
-    kernel: Kernel
+    kernel: Any
     history: list[dict[str, float]] = field(default_factory=list)
     skipped: int = 0
     diverged: str | None = None
@@ -92,8 +99,8 @@ class Fit:
 
 
 def _run_chunk(
-    objective: AbstractObjective, kernel: Kernel, memory: Any, data: Data, key: Array, count: Array
-) -> tuple[Kernel, Any, Any]:
+    objective: AbstractObjective, kernel: Any, memory: Any, data: Any, key: Array, count: Array
+) -> tuple[Any, Any, Any]:
     """Make `count` updates, and return the sums of their figures.
 
     The trip count is dynamic, so that one compilation serves chunks of every length.
@@ -118,19 +125,21 @@ def _run_chunk(
 _run_often, _run_long = jit_once(_run_chunk), jit_long(_run_chunk)
 
 
-def run_chunk(kernel: Kernel, steps: int) -> Any:
+def run_chunk(kernel: Any, steps: int) -> Any:
     """Compiled chunks of updates for a training of so many: for speed, if there is much to do."""
+    if not isinstance(kernel, Kernel):
+        return _run_long if steps >= LONG else _run_often
     program = program_of(kernel.target.log_density, kernel.target.dim)
     return _run_long if steps >= LONG or much_work(program, kernel) else _run_often
 
 
 @jit_once
-def held_out(objective: AbstractObjective, kernel: Kernel, data: Data, key: Array) -> Array:
+def held_out(objective: AbstractObjective, kernel: Any, data: Any, key: Array) -> Array:
     return objective.held_out(kernel, data, key)
 
 
 def fit(
-    kernel: Kernel,
+    kernel: Any,
     objective: AbstractObjective,
     samples: Any,
     *,
@@ -144,9 +153,10 @@ def fit(
     """Improve `kernel` by `objective` on (approximate) posterior draws `samples`.
 
     Args:
-        kernel: the kernel to train; its target and initial law are left alone.
+        kernel: the kernel to train; its target and initial law are left alone. Or any other module
+            that the objective knows how to improve.
         objective: what to improve.
-        samples: draws `(n, dim)`; a share is held out.
+        samples: draws `(n, dim)`; a share is held out. For a module that is no kernel, `Rows`.
         key: an int seed or a JAX key; training is deterministic given it.
         config: lengths and stopping rule.
         progress: show a progress bar; by default on a terminal.
@@ -159,12 +169,15 @@ def fit(
     """
     config = config or TrainConfig()
     key_split, key_init, key_check, key_run = split(as_key(key), 4)
-    data, held = split_samples(check_samples(samples, kernel.target.dim), key_split)
+    if isinstance(samples, Rows):
+        data, held = samples
+    else:
+        data, held = split_samples(check_samples(samples, kernel.target.dim), key_split)
     memory = objective.init(kernel, key_init) if memory is None else memory
     best, stale, skipped, history = kernel, 0, 0, []
     began, step = time.perf_counter(), 0
 
-    def look(kernel: Kernel, losses: dict[str, float]) -> dict[str, float]:
+    def look(kernel: Any, losses: dict[str, float]) -> dict[str, float]:
         # the same draws at every look, so that looks can be compared
         key_measure, key_movement = (jr.fold_in(key_check, use) for use in range(2))
         measure = float(held_out(objective, kernel, held, key_measure))

@@ -1,0 +1,326 @@
+"""`amortise`: train one network for every posterior of a family."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Key
+
+from involutive._xla.compilation import jit_once, make_room, on_device
+from involutive.amortised.anneal import annealed
+from involutive.amortised.family import Family
+from involutive.amortised.kernel import FamilyKernel, Trained
+from involutive.amortised.network import Estimator
+from involutive.amortised.objective import (
+    FamilyLogVariance,
+    Paced,
+    PairLikelihood,
+    Pairs,
+    paced_adam,
+    sums_of,
+)
+from involutive.amortised.saved import SavedTraining
+from involutive.amortised.settings import AmortiseSettings
+from involutive.bijections.whitening import whitening
+from involutive.core.errors import check
+from involutive.core.keys import KeyLike, as_key, generator, split
+from involutive.core.types import Number
+from involutive.learning.budget import Budget, as_budget
+from involutive.learning.problem import initial_distribution
+from involutive.sampling.progress import Progress
+from involutive.storage.format import PathLike
+from involutive.targets.validation import check_density
+from involutive.training.fit import Rows, TrainConfig, fit
+from involutive.training.objective import AbstractObjective
+
+HELD_OUT = 0.15  # share of the data sets that training never sees
+HELD = 512  # simulated pairs that training is judged by
+SEEN = 4096  # simulated pairs that scales are taken from
+CHUNK = 200  # updates between two looks
+SEGMENT = 10  # chunks between two checkpoints
+MEASURED, WEIGHED = 256, 512  # held-out data sets, and draws of each, that efficiency is taken from
+LEAST = 8  # data sets without a simulator, below which there is nothing to share
+SHARES = (0.1, 0.8, 0.97)  # of a budget in seconds, by which each stage must end; guesses
+POOR = 0.1  # effective share of a proposal's draws below which a data set is called poor
+GROUP = 64  # data sets annealed in one call
+KEPT = 64  # annealed particles kept of each data set
+
+
+def amortise(
+    family: Family,
+    *,
+    key: KeyLike,
+    budget: Budget | Number | None = None,
+    settings: AmortiseSettings | None = None,
+    initial: AbstractDistribution | None = None,
+    checkpoint: PathLike | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> FamilyKernel:
+    """Train one network that proposes for every data set of a family.
+
+    With a simulator it is trained by likelihood on simulated pairs; without one on annealed
+    particles of the family's data sets. In both cases the log-variance objective on the density
+    itself follows, and is kept if held-out data sets have gained by it.
+
+    Args:
+        family: the density of parameters and data.
+        key: an int seed or a JAX key.
+        budget: seconds that training may take; by default as long as the settings say.
+        settings: sizes of the network and lengths of the training.
+        initial: X, from which particles are annealed without a simulator; by default the prior,
+            else N(0, 3² I).
+        checkpoint: a file that training is saved in as it goes.
+        resume: go on from `checkpoint`, or begin if there is none.
+        progress: show progress; by default on a terminal.
+
+    Returns:
+        The kernel of the family: `kernel.at(data)` is the kernel of one data set, exact whatever
+        was learned. Ctrl-C returns what was reached.
+
+    Raises:
+        InputError: if an argument does not fit, or the density is finite nowhere.
+
+    Example:
+        >>> import involutive as inv, jax.numpy as jnp, jax.random as jr
+        >>> def log_likelihood(mu, data): return -0.5 * jnp.sum((data - mu) ** 2)
+        >>> def simulate(key, mu): return mu + jr.normal(key, (5,))
+        >>> parameters = inv.Parameters(mu=inv.Normal(0, 2))
+        >>> family = inv.Family(log_likelihood, parameters, simulate=simulate)
+        >>> small = inv.AmortiseSettings(steps=50, steps_density=0, width=16)
+        >>> many = inv.amortise(family, key=0, settings=small, progress=False)
+        >>> many.at(jnp.ones(5)).target.dim
+        1
+    """
+    found = type(family).__name__
+    check(isinstance(family, Family), f"family must be an inv.Family, got {found}")
+    make_room()
+    began, settings = time.perf_counter(), settings or AmortiseSettings()
+    limit = as_budget(budget)
+    check(limit.evaluations is None, "budget of amortise must be in seconds, got evaluations")
+    check_density(family.template)
+    key_rows, key_network, key_likelihood, key_density, key_measure = split(as_key(key), 5)
+    law = initial_distribution(initial, family.template, settings.initial_sd)
+    work = _Work(family, settings, limit, began)
+    saved = SavedTraining(checkpoint, resume, key_network, settings, family)
+    with Progress("amortising", None, progress, most=limit.seconds) as bar:
+        bar.stage("simulating" if family.simulate else "annealing", 1, 3)
+        rows = simulated(work, key_rows) if family.simulate else particles(work, law, key_rows)
+        network = _network(family, rows, settings, key_network)
+        if family.traced:  # drawn anew at every update
+            rows = rows._replace(train=None)
+        try:
+            bar.stage("training by likelihood", 2, 3)
+            first = PairLikelihood(family, paced_adam(settings.rate), settings.batch)
+            network = work.train(network, first, rows, settings.steps, 1, key_likelihood, saved)
+            bar.stage("training on the density", 3, 3)
+            second = FamilyLogVariance(
+                family, paced_adam(0.3 * settings.rate), settings.batch_sets, settings.draws_per_set
+            )
+            refined = work.train(
+                network, second, rows, settings.steps_density, 2, key_density, saved
+            )
+        except KeyboardInterrupt:
+            work.ended, refined = "interrupted", network
+        # the same draws for both, so that they can be compared
+        before, after = (
+            efficiency(made, family, rows.held.data, jr.fold_in(key_measure, 0))
+            for made in (network, refined)
+        )
+        better = np.median(after) >= np.median(before)
+        network, shares = (refined, after) if better else (network, before)
+        outcome = Trained(
+            float(np.median(shares)), float(np.mean(shares < POOR)), work.steps,
+            time.perf_counter() - began, family.simulate is not None, work.ended,
+        )  # fmt: skip
+        bar.update(efficiency=outcome.efficiency)
+    return FamilyKernel(family, network, outcome)
+
+
+class _Work:
+    """Training within a budget; counts what was done."""
+
+    def __init__(self, family: Family, settings: AmortiseSettings, budget: Budget, began: float):
+        self.family, self.settings, self.began = family, settings, began
+        self.seconds, self.steps, self.ended = budget.seconds, 0, "finished"
+
+    def left(self, stage: int) -> float:
+        """Seconds until a stage must have ended."""
+        if self.seconds is None:
+            return float("inf")
+        return SHARES[stage] * self.seconds - (time.perf_counter() - self.began)
+
+    def train(
+        self,
+        network: Estimator,
+        objective: AbstractObjective,
+        rows: Rows,
+        steps: int,
+        stage: int,
+        key: Key[Array, ""],
+        saved: SavedTraining,
+    ) -> Estimator:
+        """Train by one objective; with a budget as many updates as fit into it."""
+        key_init, key_run = split(key, 2)
+        memory = objective.init(network, key_init)
+        memory = memory._replace(total=jnp.asarray(float(max(steps, 1))))
+        network, memory, done = saved.read(stage, network, memory)
+        steps = round(float(memory.total)) if done else steps
+        for number in range(SEGMENT * steps):
+            if done >= steps or self.left(stage) <= 0:
+                break
+            timed = self.seconds is not None and number < 2
+            count = min(CHUNK if timed else SEGMENT * CHUNK, steps - done)
+            began = time.perf_counter()
+            config = TrainConfig(count, CHUNK, None, monitor=0, keep="last")
+            found = fit(
+                network, objective, rows, key=jr.fold_in(key_run, done), config=config,
+                memory=memory, label="training", progress=False,
+            )  # fmt: skip
+            network, memory, done = found.kernel, found.memory, done + count
+            self.steps += count
+            if timed and number == 1:  # the first chunk compiles
+                each = (time.perf_counter() - began) / count
+                steps, memory = _fitted_in(steps, done, self.left(stage) / each, memory)
+            saved.write(stage, network, memory, done)
+        if done < steps:
+            self.ended = "budget"
+        return network
+
+
+def _fitted_in(steps: int, done: int, possible: float, memory: Paced) -> tuple[int, Paced]:
+    """As many updates as there is time for, with the rate falling to zero at the last."""
+    total = int(min(steps, done + max(possible, CHUNK)))
+    return total, memory._replace(total=jnp.asarray(float(total)))
+
+
+def simulated(work: _Work, key: Key[Array, ""]) -> Rows:
+    """Pairs of the simulator: those that are held out, and those to train on if not drawn anew."""
+    family = work.family
+    key_held, key_seen = split(key, 2)
+    draw = _drawn if family.traced else lambda family, key, count: family.pairs(key, count)
+    count = SEEN if family.traced else work.settings.pool
+    seen, held = (_pairs(draw(family, k, n)) for k, n in ((key_seen, count), (key_held, HELD)))
+    finite = np.isfinite(np.asarray(seen.x)).all(axis=(1, 2))
+    for leaf in jax.tree.leaves(seen.data):
+        finite &= np.isfinite(np.asarray(leaf)).reshape(len(finite), -1).all(axis=1)
+    check(
+        finite.all(),
+        f"simulate must return finite numbers, got NaN or infinity in {int((~finite).sum())} of "
+        f"{len(finite)} draws",
+    )
+    values = np.asarray(_densities(family, held))
+    check(
+        np.isfinite(values).mean() > 0.5,
+        "log_density must be finite at what simulate draws, but it is not at "
+        f"{int((~np.isfinite(values)).sum())} of {values.size} pairs; do both describe one model?",
+    )
+    return Rows(seen, held)
+
+
+def particles(work: _Work, law: AbstractDistribution, key: Key[Array, ""]) -> Rows:
+    """Annealed particles of the family's data sets, a share of them held out."""
+    family, settings = work.family, work.settings
+    count = len(family.data)
+    check(
+        count >= LEAST,
+        f"amortise needs simulate=, or at least {LEAST} data sets, got {count}; use inv.learn for "
+        "each of so few",
+    )
+    key_order, key_run = split(key, 2)
+    stacked = family.layout.stacked(family.data)
+    found = [
+        _annealed(family, law, part, jr.fold_in(key_run, number), settings)
+        for number, part in enumerate(groups(stacked, count, GROUP))
+    ]
+    x = np.concatenate([np.asarray(part) for part in found])[:count]
+    fine = np.isfinite(x).all(axis=(1, 2)) & (np.ptp(x, axis=1) > 0).any(axis=1)
+    check(
+        fine.sum() >= LEAST,
+        f"log_density must be finite somewhere under X, but particles reached the posteriors of "
+        f"{int(fine.sum())} of {count} data sets; pass initial= that covers them",
+    )
+    order = generator(key_order).permutation(np.flatnonzero(fine))
+    cut = max(int(HELD_OUT * len(order)), 1)
+    take = lambda rows: Pairs(
+        on_device(x[rows]), jax.tree.map(lambda a: on_device(a[rows]), stacked)
+    )
+    return Rows(take(order[cut:]), take(order[:cut]))
+
+
+def groups(stacked: Any, count: int, size: int) -> Iterator[Any]:
+    """Stacked data sets in groups of one size, the last filled up with the first ones."""
+    for begin in range(0, count, size):
+        rows = np.arange(begin, begin + size) % count if count >= size else np.arange(size) % count
+        yield jax.tree.map(lambda leaf, rows=rows: on_device(leaf[rows]), stacked)
+
+
+def efficiency(network: Estimator, family: Family, data: Any, key: Key[Array, ""]) -> np.ndarray:
+    """The effective share of importance weights, of each of some stacked data sets."""
+    some = jax.tree.map(lambda leaf: leaf[:MEASURED], data)
+    return np.asarray(_efficiencies(network, family, some, key))
+
+
+@jit_once
+def _efficiencies(network: Estimator, family: Family, data: Any, key: Array) -> Array:
+    def one(observed: Any, key: Array) -> Array:
+        law, log_p = network.mixture(sums_of(network, family, observed)), family.density(observed)
+        drawn = jax.vmap(law.sample)(jr.split(key, WEIGHED))
+        x, log_det = jax.vmap(network.white.inverse_and_log_det)(drawn)
+        log_w = jax.vmap(log_p)(x) - jax.vmap(law.log_prob)(drawn) + log_det
+        w = jnp.exp(jnp.where(jnp.isfinite(log_w), log_w, -jnp.inf) - jnp.nanmax(log_w))
+        return jnp.nan_to_num(jnp.sum(w) ** 2 / (WEIGHED * jnp.sum(w**2)))
+
+    count = jax.tree.leaves(data)[0].shape[0]
+    return jax.vmap(one)(data, jr.split(key, count))
+
+
+@jit_once
+def _drawn(family: Family, key: Array, count: int) -> tuple[Array, Any]:
+    return family.pairs(key, count)
+
+
+@jit_once
+def _densities(family: Family, rows: Pairs) -> Array:
+    return jax.vmap(lambda x, d: family.density(d)(x[0]))(rows.x, rows.data)
+
+
+@jit_once
+def _annealed(
+    family: Family, law: AbstractDistribution, data: Any, key: Array, settings: AmortiseSettings
+) -> Array:
+    count = jax.tree.leaves(data)[0].shape[0]
+    sizes = settings.particles, settings.temperatures, settings.moves
+
+    def one(observed: Any, key: Array) -> Array:
+        x = annealed(family, law, observed, key, *sizes).x
+        return x[jnp.linspace(0, settings.particles - 1, min(KEPT, settings.particles)).astype(int)]
+
+    return jax.vmap(one)(data, jr.split(key, count))
+
+
+def _pairs(drawn: tuple[Any, Any]) -> Pairs:
+    return Pairs(drawn[0][:, None], drawn[1])
+
+
+def _network(
+    family: Family, rows: Rows, settings: AmortiseSettings, key: Key[Array, ""]
+) -> Estimator:
+    """A network whose scales are those of what training will see."""
+    seen = rows.train
+    features = np.asarray(_features(family, seen.data), np.float64)
+    if family.layout.exchangeable:
+        features = features[np.asarray(seen.data["mask"])]
+    x = np.asarray(seen.x)
+    white = whitening(x.reshape(-1, x.shape[2]))
+    return Estimator(features, family.layout.exchangeable, white, settings, key)
+
+
+@jit_once
+def _features(family: Family, data: Any) -> Array:
+    return jax.vmap(family.feature_rows)(data)

@@ -1,0 +1,166 @@
+"""The form of the data sets of a family: arrays of one shape, or rows with a mask.
+
+Data sets of one shape are passed to the density as they are. Data sets whose rows are exchangeable
+observations may differ in length: they are dicts of arrays with one row per observation, padded
+with zeros to one length, and `data["mask"]` says which rows are observations.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from involutive.core.errors import InputError, check
+from involutive.storage.codec import register
+
+MASK = "mask"
+DataSet = Any  # an array, or a dict of arrays
+
+
+@register
+@dataclass(frozen=True)
+class Layout:
+    """What every data set of a family looks like.
+
+    Attributes:
+        names: of the arrays of a dict, sorted, without the mask; None for one array.
+        shapes: of each array; without its first axis where rows are exchangeable.
+        exchangeable: whether the rows are observations in no order.
+        rows: the length that data sets are padded to at least; 0 where they are not.
+    """
+
+    names: tuple[str, ...] | None
+    shapes: tuple[tuple[int, ...], ...]
+    exchangeable: bool
+    rows: int
+
+    def arrays(self, data: DataSet) -> list[np.ndarray]:
+        """The arrays of a data set in their order, checked, without the mask and its padding."""
+        found = arrays_of(data)
+        names = None if None in found else tuple(sorted(set(found) - {MASK}))
+        check(
+            names == self.names,
+            f"a data set must be {_named(self.names)}, got {_named(names)}",
+        )
+        arrays = [found[name] for name in names or (None,)]
+        for name, array, shape in zip(names or ("data",), arrays, self.shapes, strict=True):
+            fits = array.shape[1:] == shape if self.exchangeable else array.shape == shape
+            wanted = ("n", *shape) if self.exchangeable else shape
+            shown = "(" + ", ".join(map(str, wanted)) + ")"
+            check(fits, f"{name} of a data set must have shape {shown}, got {array.shape}")
+            check(np.isfinite(array).all(), f"{name} of a data set must be finite, got NaN or inf")
+        if not self.exchangeable:
+            return arrays
+        lengths = {len(array) for array in arrays}
+        check(
+            len(lengths) == 1,
+            f"the arrays of a data set must have one row per observation, got lengths "
+            f"{sorted(lengths)}",
+        )
+        mask = np.asarray(found.get(MASK, np.ones(lengths.pop(), bool)), bool)
+        check(
+            mask.shape == (len(arrays[0]),),
+            f"mask must have shape ({len(arrays[0])},), one entry per row, got {mask.shape}",
+        )
+        check(mask.any(), "a data set must hold at least one observation, got none")
+        return [array[mask] for array in arrays]
+
+    def length(self, data: DataSet) -> int:
+        """The number of observations of a data set; 0 where rows are not exchangeable."""
+        return len(self.arrays(data)[0]) if self.exchangeable else 0
+
+    def padded(self, data: DataSet, rows: int | None = None) -> Any:
+        """A data set as the density receives it, on the host, padded to `rows`.
+
+        By default it is padded to the family's own length, doubled until it fits.
+        """
+        arrays = self.arrays(data)
+        dtype = jnp.result_type(float)
+        if not self.exchangeable:
+            arrays = [_real(array, dtype) for array in arrays]
+            return arrays[0] if self.names is None else dict(zip(self.names, arrays, strict=True))
+        count = len(arrays[0])
+        rows = self.room([count]) if rows is None else rows
+        padded = {}
+        for name, array in zip(self.names or (), arrays, strict=True):
+            room = np.zeros((rows - count, *array.shape[1:]))
+            padded[name] = _real(np.concatenate([array, room]), dtype)
+        return padded | {MASK: np.arange(rows) < count}
+
+    def room(self, lengths: Sequence[int]) -> int:
+        """The length to pad to, so that few programs serve all lengths."""
+        rows = self.rows
+        while self.exchangeable and rows < max(lengths):
+            rows *= 2
+        return rows
+
+    def stacked(self, data_sets: Sequence[DataSet], rows: int | None = None) -> Any:
+        """Data sets as one pytree of arrays with a leading axis, on the host."""
+        if rows is None:
+            rows = self.room([self.length(data) for data in data_sets])
+        parts = [self.padded(data, rows) for data in data_sets]
+        if self.names is None:
+            return np.stack(parts)
+        return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+
+    def joined(self, old: DataSet, new: DataSet) -> DataSet:
+        """The observations of two data sets as one."""
+        check(
+            self.exchangeable,
+            "data sets can be joined only where rows are exchangeable observations; declare the "
+            "family with exchangeable=True",
+        )
+        first, second = self.arrays(old), self.arrays(new)
+        both = [np.concatenate(pair) for pair in zip(first, second, strict=True)]
+        return dict(zip(self.names or (), both, strict=True))
+
+
+def layout_of(data_sets: Sequence[DataSet], exchangeable: bool | None) -> Layout:
+    """The layout that data sets share, or say how they differ."""
+    every = [arrays_of(data) for data in data_sets]
+    masked = any(MASK in found for found in every)
+    shapes = {tuple((name, array.shape) for name, array in _sorted(found)) for found in every}
+    exchangeable = (masked or len(shapes) > 1) if exchangeable is None else exchangeable
+    first = every[0]
+    names = None if None in first else tuple(name for name, _ in _sorted(first))
+    if not exchangeable:
+        return Layout(names, tuple(array.shape for _, array in _sorted(first)), False, 0)
+    check(
+        names is not None,
+        "data sets of exchangeable rows must be dicts of arrays, such as {'y': y}, since "
+        "log_density is given data['mask'] too, got arrays",
+    )
+    scalars = [name for name, array in _sorted(first) if array.ndim == 0]
+    check(not scalars, f"every array needs one row per observation, but {scalars} are scalars")
+    rows = max(max((len(array) for _, array in _sorted(found)), default=1) for found in every)
+    inner = tuple(array.shape[1:] for _, array in _sorted(first))
+    return Layout(names, inner, True, max(rows, 1))
+
+
+def arrays_of(data: DataSet) -> dict[Any, np.ndarray]:
+    """The arrays of a data set by name; under None where it is one array."""
+    try:
+        if isinstance(data, Mapping):
+            return {str(name): np.asarray(array) for name, array in data.items()}
+        array = np.asarray(data)
+        check(array.dtype.kind in "biuf", f"a data set must hold numbers, got {array.dtype}")
+        return {None: array}
+    except ValueError as error:
+        raise InputError(
+            "a data set must be an array or a dict of arrays; data= takes a list of them, got "
+            f"{type(data).__name__}"
+        ) from error
+
+
+def _sorted(found: dict[Any, np.ndarray]) -> list[tuple[Any, np.ndarray]]:
+    return sorted((pair for pair in found.items() if pair[0] != MASK), key=lambda p: str(p[0]))
+
+
+def _real(array: np.ndarray, dtype: Any) -> np.ndarray:
+    return array.astype(dtype)
+
+
+def _named(names: tuple[str, ...] | None) -> str:
+    return "one array" if names is None else f"a dict of {', '.join(names)}"

@@ -1,0 +1,85 @@
+"""A proposal fitted to one data set by its own weights: EM on draws of q, weighted by p/q.
+
+The network's mixture is near the posterior and not on it. Each of a few rounds makes draws, weighs
+them, and takes one step of weighted EM on all draws so far. A component
+keeps what it was to the extent of `dim + 2` draws: where few draws are effective, little changes.
+The draws of chains and of the evidence are made afterwards, so that their proposal is fixed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+from involutive.auxiliary.defensive import DefensiveMixture, triangular_inverse
+
+LEAST_VARIANCE = 1e-6  # of a component, of that before; no step makes it narrower
+LEAST_WEIGHT = 1e-3  # of a component, so that none dies out
+
+
+def refined(
+    law: DefensiveMixture,
+    log_p: Callable[[Float[Array, " dim"]], Any],
+    key: Key[Array, ""],
+    rounds: int,
+    draws: int,
+) -> DefensiveMixture:
+    """The mixture after so many rounds of so many draws; `log_p` of white coordinates."""
+    bits = jr.key_data(jr.split(key, (rounds, draws)))
+    x = jnp.zeros((rounds, draws, law.shape[0]), law.means.dtype)
+    log_w = jnp.full((rounds, draws), -jnp.inf, law.means.dtype)
+
+    def again(carry: Any, round: tuple[Array, Array]) -> tuple[Any, None]:
+        law, x, log_w = carry
+        number, bits = round
+        new, log_q = jax.vmap(law.sample_and_log_prob)(jr.wrap_key_data(bits))
+        found = jax.vmap(log_p)(new)
+        weight = jnp.where(found < jnp.inf, found - log_q, -jnp.inf)  # NaN compares as false
+        x, log_w = x.at[number].set(new), log_w.at[number].set(weight)
+        return (_step(law, x.reshape(-1, x.shape[2]), log_w.ravel()), x, log_w), None
+
+    return jax.lax.scan(again, (law, x, log_w), (jnp.arange(rounds), bits))[0][0]
+
+
+def _step(
+    law: DefensiveMixture, x: Float[Array, "n dim"], log_w: Float[Array, " n"]
+) -> DefensiveMixture:
+    """One step of EM with weights, the largest cut off at √n times their mean."""
+    count, dim = x.shape
+    fine = jnp.isfinite(log_w)
+    top = jnp.max(jnp.where(fine, log_w, -jnp.inf))
+    w = jnp.where(fine, jnp.exp(log_w - jnp.where(jnp.isfinite(top), top, 0.0)), 0.0)
+    w = jnp.minimum(w, count**0.5 * jnp.mean(w))
+    total = jnp.sum(w)
+    w = w / jnp.where(total > 0, total, 1.0)
+    kept = (dim + 2) * jnp.where(total > 0, jnp.sum(w**2), 1.0)
+    shares = w[:, None] * jax.nn.softmax(jax.vmap(law.responsibilities)(x), axis=1)
+    mass = jnp.sum(shares, axis=0)
+    means = (shares.T @ x + kept * law.means) / (mass + kept)[:, None]
+    before = jnp.einsum("kij,klj->kil", law.roots, law.roots)
+    apart = x[None] - means[:, None]
+    spread = jnp.einsum("nk,kni,knj->kij", shares, apart, apart)
+    shift = law.means - means
+    spread = spread + kept * (before + shift[:, :, None] * shift[:, None, :])
+    covariances = spread / (mass + kept)[:, None, None]
+    least = LEAST_VARIANCE * jnp.einsum("kii->ki", before)
+    roots = cholesky(covariances + jax.vmap(jnp.diag)(least))
+    weights = mass + kept * jnp.exp(law.logits) + LEAST_WEIGHT
+    return DefensiveMixture(jnp.log(weights), means, triangular_inverse(roots), law.share)
+
+
+def cholesky(matrices: Float[Array, "... dim dim"]) -> Float[Array, "... dim dim"]:
+    """Cholesky factors column by column, without LAPACK: see `triangular_inverse`."""
+    dim = matrices.shape[-1]
+    columns: list[Array] = []
+    for j in range(dim):
+        column = matrices[..., :, j]
+        for other in columns:
+            column = column - other * other[..., j, None]
+        below = jnp.arange(dim) >= j
+        root = jnp.sqrt(jnp.maximum(column[..., j, None], jnp.finfo(column.dtype).tiny))
+        columns.append(jnp.where(jnp.broadcast_to(below, column.shape), column / root, 0.0))
+    return jnp.stack(columns, axis=-1)
