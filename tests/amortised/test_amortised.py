@@ -93,7 +93,10 @@ def test_the_target_of_a_data_set_is_its_posterior():
             "must be dicts of arrays",
         ),
         (
-            lambda: inv.Family(lambda x, data: -jnp.sum((x - data) ** 2), 2, simulate=lambda key: jr.normal(key, (3,))),
+            lambda: inv.Family(
+                lambda x, data: -jnp.sum((x - data) ** 2), 2,
+                simulate=lambda key: jr.normal(key, (3,)),
+            ),
             "must return the pair",
         ),
         (
@@ -200,7 +203,8 @@ def invariance(kernel, exact, key, bug=None):
     def run(starts, keys):
         states = jax.vmap(kernel.init)(starts)
         for number in range(3):
-            states = jax.vmap(lambda s, k: step(s, jr.fold_in(k, number)))(states, keys)
+            folded = jax.vmap(jr.fold_in, (0, None))(keys, number)
+            states = jax.vmap(step)(states, folded)
         return states.position
 
     end = np.asarray(run(jnp.asarray(exact), jr.split(key, len(exact))))
@@ -278,9 +282,8 @@ def test_a_stream_has_the_proposal_of_all_observations(many):
     direct, streamed = many.at(both), stream.kernel()
     assert np.isclose(float(direct.initial.log_prob(x)), float(stream.proposal.log_prob(x)))
     assert np.isclose(float(direct.target.log_density(x)), float(streamed.target.log_density(x)))
-    assert not np.isclose(
-        float(many.at(old).initial.log_prob(x)), float(stream.proposal.log_prob(x))
-    )
+    before = many.at(old).initial
+    assert not np.isclose(float(before.log_prob(x)), float(stream.proposal.log_prob(x)))
 
 
 def test_the_order_of_observations_means_nothing(many):

@@ -97,7 +97,7 @@ class Family:
         check(callable(log_density), f"log_density must be a function, got {found}")
         check(
             data is not None or simulate is not None,
-            "a family needs data=, a list of data sets, or simulate=, which draws them; got neither",
+            "a family needs data=, a list of data sets, or simulate=, which draws them",
         )
         check(simulate is None or callable(simulate), "simulate must be a function, or left out")
         self.log_density, self.simulate, self.features = log_density, simulate, features

@@ -1,7 +1,7 @@
 """What trains the network of a family.
 
-**Likelihood.** Over pairs (x, D) of the simulator, `E[-log q(x | D)]` is least where q(· | D) is the
-posterior of every D (up to what q can express). Pairs are drawn anew at every update where the
+**Likelihood.** Over pairs (x, D) of the simulator, `E[-log q(x | D)]` is least where q(· | D) is
+the posterior of every D (up to what q can express). Pairs are drawn anew at every update where the
 simulator is a JAX function, so that nothing is learned by heart.
 
 **Log-variance.** For one D, `log p(x, D) - log q(x | D)` is constant in x exactly where q is the

@@ -34,11 +34,8 @@ def light_curves() -> Family:
         key_count, key_time, key_noise = jr.split(key, 3)
         most = NIGHTS[1]
         mask = jnp.arange(most) < jr.randint(key_count, (), NIGHTS[0], most + 1)
-        t = (
-            jnp.arange(most)
-            - most // 2
-            + jr.uniform(key_time, (most,), minval=-1, maxval=1) * JITTER
-        )
+        late = jr.uniform(key_time, (most,), minval=-JITTER, maxval=JITTER)
+        t = jnp.arange(most) - most // 2 + late
         y = light(t, a, b, f, c) + NOISE * jr.normal(key_noise, (most,))
         return {"t": t, "y": y, "mask": mask}
 
