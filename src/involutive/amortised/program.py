@@ -45,7 +45,7 @@ class Sizes(NamedTuple):
 
     chains: int
     draws: int
-    rounds: int = 3
+    rounds: int = 5
     refining: int = 400
     weights: int = 1000
     particles: int = 128

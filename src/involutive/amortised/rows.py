@@ -1,4 +1,4 @@
-"""What a network is trained on and judged by: simulated pairs, or annealed particles of data sets."""
+"""What a network is trained on and judged by: simulated pairs, or annealed particles."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -14,11 +14,12 @@ from involutive.core.statistics import ess, log_mean_exp, mcse, pareto_k, rhat
 from involutive.core.types import Number
 from involutive.diagnostics.coverage import ABOVE
 from involutive.diagnostics.estimators import beyond, bridge, effective_share, importance
-from involutive.diagnostics.evidence import APART, LARGEST_K, LEAST_SIZE, UNSEEN
+from involutive.diagnostics.evidence import APART, LARGEST_K, LEAST_SIZE
 from involutive.diagnostics.findings import LEAST_ESS
 from involutive.diagnostics.measured import Estimate
 
 LARGEST_RHAT = 1.03  # over 8 chains of some hundred draws; a guess
+UNSEEN = 0.05  # share of the chains' draws above every one of a thousand weights; a guess
 PARTICLES = 2  # annealed particles outside q that are taken for a missed mode; a guess
 DIP = 1.0  # nats between two components below which they are one mode; a guess
 LIGHTEST = 1e-3  # weight of a component of q that can make a mode of its own; a guess
