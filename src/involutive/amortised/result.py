@@ -54,11 +54,12 @@ class Many:
         provenance: seed, sizes and versions.
 
     Example:
-        ```python
-        result = inv.sample_many(many, light_curves, key=0)
-        print(result)
-        result.draws(3).summary()
-        ```
+        >>> import involutive as inv, jax.numpy as jnp
+        >>> def log_density(x, data): return -jnp.sum((x - data) ** 2)
+        >>> family = inv.Family(log_density, 2, data=[jnp.zeros(2)])
+        >>> nothing = inv.Many([None], [None], family, family.data)
+        >>> nothing.failed, len(nothing)
+        ([], 1)
     """
 
     verdicts: list[SetVerdict | None]
