@@ -132,6 +132,7 @@ def test_draws_read_from_a_file_make_the_same_report(tmp_path):
     kernel = learned(inv.targets.mog6())
     draws = with_kernel(independent(kernel.target), kernel)
     draws.provenance["target"] = kernel.target.name  # as `sample` notes it
+    draws.modes()  # as its summary does, before they are written
     to_netcdf(draws, tmp_path / "d.nc")
     one = draws.report(tmp_path / "a.html").read_text()
     other = read_draws(tmp_path / "d.nc").report(tmp_path / "b.html").read_text()

@@ -184,14 +184,13 @@ def _mode(
 def _labels(draws: Draws) -> np.ndarray:
     """The hill of every draw."""
     if draws.derived is not None:
-        if draws.derived.mode is None:
+        labels = draws.derived.mode if draws.derived.hill is None else draws.derived.hill
+        if labels is None:
             raise InputError(
                 "modes needs the density, and draws read from a file do not hold it; call modes() "
                 "before they are written, or sample again"
             )
-        return np.unique(draws.derived.mode, return_inverse=True)[1].reshape(
-            draws.log_density.shape
-        )
+        return np.unique(labels, return_inverse=True)[1].reshape(draws.log_density.shape)
     flat = draws.positions.reshape(-1, draws.positions.shape[2])
     most = max(FEW, int(LOOKED_AT * affordable(_work(draws), SEARCH_OPERATIONS)))
     some = _some(flat, draws.log_density.ravel(), most)
@@ -223,7 +222,8 @@ def _weight(mode: Mode) -> str:
 def line_of(draws: Draws) -> str | None:
     """The line on modes of a summary; None where the density is not at hand or is much work."""
     if draws.derived is not None:
-        return None if draws.derived.mode is None else draws.modes().line
+        known = draws.derived.hill is not None or draws.derived.mode is not None
+        return draws.modes().line if known else None
     if "_modes" not in draws.__dict__ and _work(draws) > SEARCH_OPERATIONS:
         return None
     return draws.modes().line

@@ -114,6 +114,7 @@ def read_draws(path: str | Path) -> Draws:
         positions,
         column.get("mode"),
         weights,
+        column.get("hill"),
         {str(name): posterior[name].dims[2:] for name in posterior.data_vars},
         {str(name): values.to_numpy() for name, values in posterior.coords.items()},
         {name: tuple(ends) for name, ends in json.loads(known.get("periods", "{}")).items()},
@@ -151,10 +152,8 @@ def _sample_stats(draws: Draws, found: Quantities) -> xr.Dataset:
         "diverging": diverging if draws.diverging is None else draws.diverging,
     }
     known = vars(draws).get("_modes")
-    if found.mode is not None:
-        stats["mode"] = found.mode
-    elif known is not None:
-        stats["mode"] = known.labels
+    labels = {"mode": found.mode, "hill": found.hill if known is None else known.labels}
+    stats |= {name: values for name, values in labels.items() if values is not None}
     dataset = _dataset(stats, {}, {})
     for name in ("nonfinite", "irreversible", "stopped"):
         dataset[name] = ("chain", np.asarray(getattr(draws, name)))

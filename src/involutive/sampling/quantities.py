@@ -27,6 +27,7 @@ class Quantities:
         positions: `(chains, draws, dim)`, flat and unconstrained.
         mode: `(chains, draws)`, the mode each draw lies in, where the target names modes.
         weights: the exact weight of every mode.
+        hill: `(chains, draws)`, the mode that `Draws.modes` found for each draw, read from a file.
         dims, coords: names of the axes of the variables, and of the places along them.
         periods: the ends of the circle of every variable that is an angle.
         declared: whether the variables are declared parameters and stand for the coordinates.
@@ -36,6 +37,7 @@ class Quantities:
     positions: np.ndarray
     mode: np.ndarray | None = None
     weights: tuple[float, ...] | None = None
+    hill: np.ndarray | None = None
     dims: Mapping[str, Any] = field(default_factory=dict)
     coords: Mapping[str, Any] = field(default_factory=dict)
     periods: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -48,6 +50,7 @@ class Quantities:
             variables={name: values[:, draws] for name, values in self.variables.items()},
             positions=self.positions[:, draws],
             mode=None if self.mode is None else self.mode[:, draws],
+            hill=None if self.hill is None else self.hill[:, draws],
         )
 
     def scalars(self) -> dict[str, np.ndarray]:
@@ -127,7 +130,7 @@ def quantities(target: Target, positions: np.ndarray) -> Quantities:
     unordered = over(target.constrain, positions)
     variables = {name: unordered[name] for name in _names(target)}
     return Quantities(
-        variables, positions, mode, weights,
+        variables, positions, mode, weights, None,
         labels.dims, labels.coords, labels.periods, labels.declared,
     )  # fmt: skip
 
