@@ -72,16 +72,15 @@ def run(page):
 WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
-# other libraries to import, and many kernels to compile
+# other libraries to import, and many kernels to compile: run as they stand, in the deep suite
 SLOW = ("arviz", "assess", "compose", "doors", "evidence", "gallery", "models")
 
 
 def fast(page):
-    slow = page.stem in SLOW or page.parent.name == "tutorials"  # `make docs` executes these
-    return pytest.param(page, marks=pytest.mark.deep if slow else (), id=page.stem)
+    return page.stem not in SLOW and page.parent.name != "tutorials"
 
 
-@pytest.mark.parametrize("page", [fast(page) for page in WITH_CODE])
+@pytest.mark.parametrize("page", filter(fast, WITH_CODE), ids=lambda page: page.stem)
 def test_the_code_on_the_page_runs(page, small):
     run(page)
 

@@ -23,7 +23,7 @@ from involutive.core.statistics import log_mean_exp
 from involutive.core.types import Number
 from involutive.diagnostics.coverage import ABOVE, STARTS, missed
 from involutive.learning.find.annealing import finite_points
-from involutive.learning.judge.pilot import run_chains
+from involutive.learning.judge.pilot import evaluations_per_step, run_chains
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import LookSettings
@@ -121,6 +121,9 @@ def _visited(
     places = finite_points(p, drawn)[: settings.chains]
     if len(places) < settings.chains:
         return False
+    step = settings.chains * (evaluations_per_step(learned.kernel) + 1)  # and p at the states kept
+    if not spending.allows(settings.steps * step):
+        raise OutOfBudget
     trace = run_chains(learned.kernel, places, settings.steps, key_chains, spending)
     rows = trace.position[:, trace.position.shape[1] // 2 :].reshape(-1, p.dim)
     seen = np.mean(_log_ratio(p, q, rows) > look.level)
