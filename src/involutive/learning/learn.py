@@ -155,7 +155,7 @@ def _pipeline(
             last = saved.write(find_modes(problem, initial))
         if isinstance(last, Found):
             stage(2)
-            bar.update(modes=last.modes)
+            bar.update(modes=last.modes or None)  # 0 where nothing climbed
             fitted = fit_proposal(problem, last)
             if fitted is None:
                 return best_so_far(problem, last, "budget")

@@ -208,8 +208,13 @@ class Progress:
         if limit is not None and "evaluations" in shown:
             shown["evaluations"] = f"{_short(shown['evaluations'])} of {_short(limit)}"
         inside = [f"now {self.inside}"] if self.inside and not self._ended.is_set() else []
-        return [f"{_short(value)} {_words(name)}" if _counted(value) else f"{_words(name)} {value}"
-                for name, value in shown.items()] + inside  # fmt: skip
+        said = [
+            f"{_short(value)} {_noun(name, value)}"
+            if _counted(value)
+            else f"{_words(name)} {value}"
+            for name, value in shown.items()
+        ]
+        return said + inside
 
     def _seconds(self) -> float:
         return time.perf_counter() - self.began
@@ -228,6 +233,11 @@ class Progress:
 def _counted(value: object) -> bool:
     """Whether a value reads as a number of something, as in `3 modes`; words follow their name."""
     return isinstance(value, int | float) or (isinstance(value, str) and value[:1].isdigit())
+
+
+def _noun(name: str, value: object) -> str:
+    """The words of a counted metric: `1 mode`, `6 modes`."""
+    return _words(name).removesuffix("s") if value == 1 and name == "modes" else _words(name)
 
 
 def _words(name: str) -> str:

@@ -51,7 +51,7 @@ class BlackBox:
 
     Attributes:
         calls: how many points were evaluated.
-        seconds: seconds a call, as measured; None before the first.
+        seconds: seconds per call, as measured; None before the first.
         failed: how many calls gave no number.
         failures: the first of them, with their parameters.
     """
