@@ -1,9 +1,11 @@
 """Plots that return axes: what is drawn, on which axes, and what is refused."""
 
+import jax.numpy as jnp
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from flowjax.bijections import Affine, Invert
 from test_cli import learned
 from test_report import independent
 
@@ -112,7 +114,9 @@ def stage_results(dim):
     found = Found(
         points, points, tops, np.zeros((2, dim, dim)), np.zeros(2), 0.0, True, True, Cost()
     )
-    kernel = inv.random_walk(inv.targets.gaussian(dim), 0.5)
+    g = Affine(jnp.full(dim, 30.0))  # a proposal far from the points, to be told apart from them
+    target = inv.targets.gaussian(dim)
+    kernel = inv.Kernel(target, inv.FunctionBlock(Invert(g)), inv.standard_normal(dim))
     proposal = Proposal(kernel, 0.9, 0.8)
     fitted = Fitted(found, proposal, points, points, points, 0, True, 0.0, Looked(), Cost())
     return found, fitted
@@ -135,11 +139,13 @@ def test_the_live_view_draws_every_stage(dim, monkeypatch):
     view = live.LiveView(inv.targets.gaussian(dim))
     for result in stage_results(dim):
         view.show(result)
-    assert len(shown) == 2
-    assert "0.80 effective draws per draw" in shown[1].get_suptitle()
-    assert [round(bar.get_height(), 2) for bar in shown[1].axes[2].patches] == sorted(
-        [round(bar.get_height(), 2) for bar in shown[1].axes[2].patches], reverse=True
-    )
+    assert [picture.data[:4] for picture in shown] == 2 * [b"\x89PNG"]
+    figure = live.draw_stage("gaussian", stage_results(dim)[1], [0.8])
+    assert "0.80 effective draws per draw" in figure.get_suptitle()
+    proposed = figure.axes[1].lines[-1].get_xdata()
+    assert abs(proposed.mean() - 30) < 0.5 and abs(proposed.std() - 1) < 0.1
+    heights = [bar.get_height() for bar in figure.axes[2].patches]
+    assert heights == sorted(heights, reverse=True) and abs(sum(heights) - 1) < 1e-9
 
 
 def test_live_outside_a_notebook_is_refused():

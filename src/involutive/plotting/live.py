@@ -4,6 +4,7 @@ The view reads the results that the stages hand to each other, and evaluates not
 evaluation of the density and changes no draw.
 """
 
+import io
 import sys
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax.random as jr
 import numpy as np
 
 from involutive.core.errors import check
+from involutive.kernel.proposals import proposal_distribution
 from involutive.learning.stages import Fitted, Found
 from involutive.plotting.canvas import ACCENT, INK, SECOND, SOFT, tidy
 from involutive.targets.target import Target
@@ -36,15 +38,17 @@ class LiveView:
 
     def show(self, result: Found | Fitted) -> None:
         """Draw a stage's result in the place of the one before."""
-        from IPython.display import display
+        from IPython.display import Image, display
 
         if isinstance(result, Fitted):
             self._tried.append(float(result.proposal.ess))
-        figure = draw_stage(self.target.name, result, self._tried)
+        page = io.BytesIO()  # a figure itself shows in a notebook only where pyplot was imported
+        draw_stage(self.target.name, result, self._tried).savefig(page, format="png", dpi=90)
+        picture = Image(data=page.getvalue())
         if self._handle is None:
-            self._handle = display(figure, display_id=True)
+            self._handle = display(picture, display_id=True)
         else:
-            self._handle.update(figure)
+            self._handle.update(picture)
 
 
 def in_notebook() -> bool:
@@ -83,11 +87,10 @@ def _points(axis: Any, found: Found) -> None:
 
 
 def _proposal(axis: Any, fitted: Fitted) -> None:
-    kernel = fitted.proposal.kernel
-    draws = np.asarray(kernel.initial.sample(jr.key(0), (POINTS,))) if kernel.initial else None
+    q = proposal_distribution(fitted.proposal.kernel)
     _cloud(axis, fitted.draws, SOFT)
-    if draws is not None:
-        _cloud(axis, draws, ACCENT)
+    if q is not None:
+        _cloud(axis, np.asarray(q.sample(jr.key(0), (POINTS,))), ACCENT)
     axis.set_title("draws of the proposal, over the target's", fontsize=9)
 
 
