@@ -24,8 +24,8 @@ from involutive.core.text import as_json
 from involutive.sampling.progress import Progress
 
 SECONDS, QUICK_SECONDS = 120.0, 20.0  # a run; no new chunk of draws is begun after it
-GRACE, QUICK_GRACE = 180.0, 60.0  # seconds more before a run is ended from outside
-QUICK_PEERS = ("involutive", "smc", "dynesty")  # of a quick suite that is not the default one
+GRACE, QUICK_GRACE = 180.0, 50.0  # seconds more before a run is ended from outside
+QUICK_PEERS = ("involutive", "smc")  # of a quick suite that is not the default one
 Report = Callable[[str], Any]
 
 

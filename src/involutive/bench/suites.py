@@ -29,7 +29,12 @@ SUITES: dict[str, dict[str, Entry]] = {
     "posteriors": POSTERIORS,
     "growth": GROWTH,
 }
-QUICK = {"field": FIELD_QUICK, "growth": ("dim_2", "dim_10", "modes_2", "modes_8")}
+QUICK = {  # of `--quick`, which takes ten minutes at most
+    "default": ("mog6",),
+    "field": FIELD_QUICK,
+    "posteriors": ("eight_schools", "brownian_32"),
+    "growth": ("dim_2", "dim_10", "modes_2", "modes_8"),
+}
 REFERENCE_DRAWS = 2000  # of each of 16 chains of NUTS, for a reference that is made while running
 LARGEST_RHAT = 1.05  # of a long run that is believed; beyond it the draws are not judged
 CLOUD = 8000  # draws kept for distances: four sets of 2000
@@ -38,7 +43,7 @@ CLOUD = 8000  # draws kept for distances: four sets of 2000
 def names_of(suite: str, quick: bool, data: Path | None) -> list[str]:
     """Names of a suite's targets; a folder of posteriordb adds its posteriors."""
     check(suite in SUITES, f"a suite must be one of {', '.join(SUITES)}, got {suite!r}")
-    names = list(QUICK.get(suite, SUITES[suite])) if quick else list(SUITES[suite])
+    names = list(QUICK[suite]) if quick else list(SUITES[suite])
     if suite == "posteriors" and data is not None and posteriordb.is_database(data):
         return posteriordb.names(data)
     return names

@@ -94,4 +94,4 @@ FIELD: dict[str, Entry] = {
     "phi4_8x8": _phi4(8, 8),
     "phi4_16x8": _phi4(16, 8),
 }  # fmt: skip
-QUICK = ("gmm_v1", "gmm40_2", "many_well_5", "funnel_10", "brownian_32")  # of `--quick`
+QUICK = ("gmm_v1", "many_well_5", "funnel_10")  # of `--quick`
