@@ -1,11 +1,13 @@
 """Suites: runs that resume and join, the field's table, distances, posteriordb, the leaderboard."""
 
 import json
+from functools import cache
 
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import involutive as inv
 from involutive import bench
@@ -16,22 +18,29 @@ from involutive.bench.field.published import PUBLISHED
 from involutive.bench.judge import judge
 from involutive.bench.peers.base import Task, equal_draws, of_rows
 from involutive.bench.posteriors import POSTERIORS
-from involutive.bench.targets import Reference
+from involutive.bench.targets import Reference, summary, with_square
 from involutive.core.text import as_json
 
 FIGURES = {"setup_seconds": 1.0, "sampling_seconds": 2.0, "setup_evaluations": 1000.0,
            "sampling_evaluations": 4000.0, "exchangeable": False}  # fmt: skip
 
 
-def made(target: str, peer: str, seed: int = 0, **more) -> dict:
-    """A row of exact draws, as a run would give it."""
+@cache
+def judged(target: str) -> dict:
+    """The verdict on exact draws, as a run would give it; a small reference is enough here."""
     known = suites.make(target)
     assert known.sample is not None
-    draws = np.asarray(known.sample(jr.key(seed), 4000)).reshape(4, 1000, -1)
-    found = judge(known, suites.reference(target), draws, FIGURES).as_dict()
+    draws = np.asarray(known.sample(jr.key(0), 4000))
+    truth = summary(with_square(draws), 4000)
+    found = judge(known, truth, draws.reshape(4, 1000, -1), FIGURES).as_dict()
     found.pop("mode_shares")
-    row = {"target": target, "peer": peer, "seed": seed, "dim": known.dim, "modes_seen": ""}
-    return as_json(row | found | more)
+    assert found["correct"]
+    return as_json({"dim": known.dim, "modes_seen": ""} | found)
+
+
+def made(target: str, peer: str, seed: int = 0, **more) -> dict:
+    """A row of exact draws, as a run would give it."""
+    return {"target": target, "peer": peer, "seed": seed} | judged(target) | more
 
 
 def header(suite: str, targets: list[str], peers: list[str], **changes) -> dict:
@@ -55,6 +64,7 @@ def test_a_run_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
         return made(target, peer, seed)
 
     monkeypatch.setattr(compare, "one", one)
+    monkeypatch.setattr("involutive.bench.report.draw", lambda *run: Figure())  # pictures: below
     options = {"quick": True, "out": tmp_path, "peers": ["smc"], "seconds": 1.0}
     bench.run(targets=["mog6"], **options)
     found = bench.run(targets=["mog6", "mog2_1d"], seeds=2, **options)
@@ -72,13 +82,14 @@ def test_runs_of_one_code_join_and_others_are_refused(tmp_path):
     for name, head, rows in (("a", one, [failed, made("mog6", "emcee")]),
                              ("b", two, [made("mog6", "smc"), made("ring5", "smc")])):  # fmt: skip
         (tmp_path / name).mkdir()
-        record.write(tmp_path / name, head, rows)
+        record.write(tmp_path / name, head, rows, picture=False)
     found = bench.joined([tmp_path / "a", tmp_path / "b" / "bench.json"], tmp_path / "joined")
     assert [record.identity(row)[:2] for row in found.rows] == [
         ("mog6", "smc"), ("mog6", "emcee"), ("ring5", "smc")]  # fmt: skip
     assert not found.rows[0].get("failed")  # the run that ended is kept
     assert (tmp_path / "joined" / "bench.png").is_file()
-    record.write(tmp_path / "b", two | {"code": "other"}, [made("ring5", "smc")])
+    other = two | {"code": "other"}
+    record.write(tmp_path / "b", other, [made("ring5", "smc")], picture=False)
     with pytest.raises(inv.InputError, match=r"must have the same code.*other"):
         bench.joined([tmp_path / "a", tmp_path / "b"])
 
@@ -209,6 +220,8 @@ def test_posteriordb_runs_what_has_a_form_here(database):
     assert posteriordb.is_database(database) and not posteriordb.is_database(database / "x")
     assert suites.names_of("posteriors", False, database) == ["kid"]
     assert posteriordb.skipped(database) == ["irt"]
+    head = record.header_of("posteriors", True, [0], 1.0, ["kid"], ["involutive"], database)
+    assert head["left_out"] == {"irt": "has no JAX form or no draws here"}
     target = suites.make("kid", database)
     data = json.loads((database / "posterior_database/data/data/kidiq.json").read_text())
     gaps = (np.array(data["kid_score"]) - 2 - np.array(data["mom_iq"])) / np.e
@@ -258,9 +271,11 @@ def test_the_readme_is_changed_between_its_markers_only(tmp_path):
         leaderboard.between_markers("no markers", "x")
     folder = tmp_path / "run"
     folder.mkdir()
-    run = (header("default", ["mog6"], ["involutive"]), [made("mog6", "involutive")])
+    rows = [made("mog6", "involutive"), made("mog6", "smc"), made("ring5", "involutive")]
+    run = (header("default", ["mog6", "ring5"], ["involutive", "smc"]), rows)
     record.write(folder, *run, picture=False)
     (tmp_path / "README.md").write_text(old)
     leaderboard.main([folder], tmp_path / "page.md", tmp_path / "README.md")
-    assert "| mog6 |" in (tmp_path / "README.md").read_text()
+    text = (tmp_path / "README.md").read_text()
+    assert "| mog6 |" in text and "ring5" not in text  # alone on it
     assert "# Leaderboard" in (tmp_path / "page.md").read_text()

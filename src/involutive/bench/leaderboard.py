@@ -98,7 +98,7 @@ def details(run: Run) -> str:
     """An HTML table of every row, to which the cells link."""
     rows = run[1]
     columns = ("target", "sampler", "seed", "verdict", "ESS/draw", "setup s", "sampling s",
-               "evaluations")  # fmt: skip
+               "evaluations", "CPU s", "cores had")  # fmt: skip
     lines = ["<table><tr>", *(f"<th>{name}</th>" for name in columns), "</tr>"]
     seen: set[str] = set()
     for row in rows:
@@ -111,6 +111,9 @@ def details(run: Run) -> str:
             share = f"{row['ess_per_draw']:.3f}" if right(row) else ""
             shown += [share, f"{row['setup_seconds']:.1f}", f"{row['sampling_seconds']:.1f}",
                       "" if cost is None else f"{cost:,.0f}"]  # fmt: skip
+            if "cores_had" in row:
+                cores, wall = row["cores_had"], row["wall_seconds"]
+                shown += [f"{cores * wall:.0f}", f"{cores:.2f}"]
         cells = "".join(f"<td>{html.escape(each)}</td>" for each in shown)
         lines.append(f"<tr{mark}>{cells}</tr>")
     return "\n".join([*lines, "</table>"])
@@ -185,7 +188,7 @@ def words(run: Run) -> str:
 
 
 def readme_table(runs: Sequence[Run]) -> str:
-    """Markdown: of every target that ran, this library and the best correct peer."""
+    """Markdown: this library and the best correct peer, of every target that two samplers ran."""
     lines = [
         "Seconds to 10,000 effective draws, with compilation, warm-up and learning.",
         *(words(run) for run in runs),
@@ -196,7 +199,7 @@ def readme_table(runs: Sequence[Run]) -> str:
     for header, rows in runs:
         for target in header["targets"]:
             found = {row["peer"] for row in rows if row["target"] == target}
-            if OURS not in found:
+            if OURS not in found or len(found) < 2:
                 continue
             ours = number(cell(rows, target, OURS), "seconds")
             peers = {p: number(cell(rows, target, p), "seconds") for p in found - {OURS}}
@@ -206,14 +209,16 @@ def readme_table(runs: Sequence[Run]) -> str:
                    and state(cell(rows, target, p)) in ("wrong", "unclear")]  # fmt: skip
             lines.append(
                 f"| {target} | {_seconds(ours, state(cell(rows, target, OURS)))} | "
-                + (f"{best}, {correct[best]:.3g} s" if best else "none" if peers else "none ran")
+                + (f"{best}, {correct[best]:.3g} s" if best else "none")
                 + f" | {', '.join(bad) or '–'} |"
             )
     return "\n".join(lines)
 
 
 def _seconds(value: float | None, verdict: str) -> str:
-    return verdict if value is None else f"{value:.3g} s"
+    if value is None:
+        return "no result" if verdict == "none" else verdict
+    return f"{value:.3g} s"
 
 
 def between_markers(text: str, table: str) -> str:

@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from involutive.bench import posteriordb
 from involutive.bench.peers import PEERS
 from involutive.bench.suites import entry
 from involutive.core.errors import check
@@ -49,6 +50,8 @@ def header_of(
     """Sizes, versions and the machine of a run."""
     packages = sorted({PEERS[name][2] for name in peers} | {"jax", "numpy", "arviz"})
     missing = {name: entry(name, data).missing(data) for name in targets}
+    if suite == "posteriors" and data is not None and posteriordb.is_database(data):
+        missing |= dict.fromkeys(posteriordb.skipped(data), "has no JAX form or no draws here")
     return {
         "suite": suite,
         "quick": quick,

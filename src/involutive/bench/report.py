@@ -33,7 +33,7 @@ def markdown(header: Row, rows: Sequence[Row]) -> str:
     ]
     if header["left_out"]:
         words = [f"{name} ({reason})" for name, reason in header["left_out"].items()]
-        lines += [f"Left out for want of data: {'; '.join(words)}.", ""]
+        lines += [f"Left out: {'; '.join(words)}.", ""]
     if header["suite"] == "field":
         from involutive.bench.field.table import table
 

@@ -25,7 +25,7 @@ REPEATS, EACH = 10, 2000  # estimates of log Z and draws of each: the protocol o
 
 def run(task: Task) -> PeerRun:
     """Learn, compile and warm up the chains, then sample in chunks."""
-    budget = 20.0 if task.quick else None
+    budget = 20.0 if task.quick else task.seconds  # as long as no chunk of a peer begins after it
     # the target's own prior is X where it has one; else N(0, 3² I), which is also the default
     wide = task.target.initial is None and task.spread != SPREAD
     initial = initial_distribution(None, task.target, task.spread) if wide else None
