@@ -4,18 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from involutive.plotting.panels import panels
+from involutive.plotting.canvas import ACCENT, canvas
 
 if TYPE_CHECKING:
     from involutive.diagnostics.compare import Comparison
-
-BAR = "#2a78c8"
 
 
 def comparison_bars(found: "Comparison") -> Any:
     """Posterior probabilities, and log Bayes factors against the best model, with errors."""
     count = len(found.names)
-    figure, axes = panels(1, 2, (8.0, 1.0 + 0.45 * count))
+    axes = canvas(1, 2, (8.0, 1.0 + 0.45 * count))
     place = np.arange(count)[::-1]
     columns = (
         ("posterior probability", found.probability, found.probability_error),
@@ -26,7 +24,7 @@ def comparison_bars(found: "Comparison") -> Any:
         ),
     )
     for axis, (title, values, errors) in zip(axes[0], columns, strict=True):
-        axis.barh(place, values, xerr=errors, color=BAR, height=0.6, capsize=3)
+        axis.barh(place, values, xerr=errors, color=ACCENT, height=0.6, capsize=3)
         axis.set_yticks(place, found.names if axis is axes[0, 0] else [""] * count)
         axis.set_xlabel(title)
-    return figure
+    return axes[0, 0].figure
