@@ -136,3 +136,17 @@ def test_chains_of_such_a_density_run_side_by_side():
         initial=np.zeros((64, 2)), progress=False,
     )  # fmt: skip
     assert np.isfinite(draws.positions).all()
+
+
+def test_proposals_solve_for_one_matrix_at_a_time():
+    """Two blocks of chains that solved for many at once have waited for each other for ever."""
+    rng = np.random.default_rng(0)
+    spread = np.stack([np.eye(3) + 0.1 * np.cov(rng.normal(size=(3, 9))) for _ in range(4)])
+    mixture = inv.GaussianMixture(np.full(4, 0.25), rng.normal(size=(4, 3)), spread)
+    student = inv.StudentTMixture(
+        np.full(4, 0.25), rng.normal(size=(4, 3)), spread, np.full(4, 5.0)
+    )
+    for law in (mixture, student):
+        draw = jax.make_jaxpr(jax.vmap(lambda key, law=law: law.sample(key)))
+        assert not factorises_many(draw(jax.random.split(jax.random.key(0), 5)).jaxpr)
+        assert not factorises_many(program_of(jax.vmap(law.log_prob), 5, 3))

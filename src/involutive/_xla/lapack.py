@@ -2,7 +2,9 @@
 
 Symptom: mapped over chains, a factorisation becomes one LAPACK call for many matrices, which
 spreads over XLA's thread pool and waits there. Several at once, of two blocks of chains or of two
-parts of one program, wait for each other for ever on a pool of two threads. It depends on timing:
+parts of one program, wait for each other for ever on a pool of two threads. A deep test of a 50-D
+mixture stood still like that: both threads were in `ParallelBatchMap` of `lapack_dtrsm_ffi`, jaxlib
+0.10.2, for the components of the proposal (`auxiliary/mixtures.py`). It depends on timing:
 with jax 0.10.2, `python -m involutive.bench.xla factorising` made 1000 of 1000 calls both with and
 without this file on a busy machine, so that run does not show the hang that
 tests/xla/test_one_by_one.py guards against.

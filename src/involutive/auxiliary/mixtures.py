@@ -4,7 +4,6 @@ FlowJAX's `AbstractDistribution` is the interface: `sample(key)` and `log_prob(v
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -242,9 +241,13 @@ class ConditionalNormal(AbstractDistribution):
 
 
 def _inverses(factors: Float[Array, "k dim dim"]) -> Float[Array, "k dim dim"]:
-    """The inverses of lower triangular matrices."""
-    solve = partial(jax.scipy.linalg.solve_triangular, lower=True)
-    return jax.vmap(solve, (0, None))(factors, jnp.eye(factors.shape[-1], dtype=factors.dtype))
+    """The inverses of lower triangular matrices.
+
+    One after the other: two blocks of chains that each solve for many at once wait for each other
+    in XLA's thread pool, and sampling hangs (`_xla/lapack.py`).
+    """
+    unit = jnp.eye(factors.shape[-1], dtype=factors.dtype)
+    return jax.lax.map(lambda a: jax.scipy.linalg.solve_triangular(a, unit, lower=True), factors)
 
 
 @many_at_once
