@@ -254,8 +254,8 @@ def test_the_leaderboard_colours_links_and_counts():
     rows = [ours, peer, made("ring5", "involutive"), wrong]
     run = (header("default", ["mog6", "ring5", "mog2_1d"], ["involutive", "dynesty"]), rows)
     text = leaderboard.page([run])
-    assert leaderboard.COLOURS["wrong"] in text and 'href="#ring5-dynesty">wrong' in text
-    assert 'id="ring5-dynesty"' in text and "mog2_1d" not in text
+    assert leaderboard.COLOURS["wrong"] in text and 'href="#default-1-ring5-dynesty">wrong' in text
+    assert 'id="default-1-ring5-dynesty"' in text and "mog2_1d" not in text
     assert leaderboard.standing(run, "seconds") == (2, 2)
     assert leaderboard.standing(run, "evaluations", ("dynesty",)) == (1, 2)
     assert "First in seconds on 2 of 2 multimodal targets" in text

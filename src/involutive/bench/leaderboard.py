@@ -72,37 +72,40 @@ def grid(run: Run, figure: str) -> str:
         fastest = min((v for v in numbers.values() if v is not None), default=None)
         lines.append(f"<tr><th>{target}</th>")
         for peer in peers:
-            lines.append(_box(cell(rows, target, peer), target, peer, numbers[peer], fastest))
+            found = cell(rows, target, peer)
+            lines.append(_box(found, _anchor(header, target, peer), numbers[peer], fastest))
         lines.append("</tr>")
     return "\n".join([*lines, "</table>"])
 
 
-def _box(
-    rows: list[Row], target: str, peer: str, value: float | None, fastest: float | None
-) -> str:
+def _box(rows: list[Row], anchor: str, value: float | None, fastest: float | None) -> str:
     verdict = state(rows)
     words = {"correct": "no count", "unclear": "unclear", "wrong": "wrong", "none": "no result"}
     text = words[verdict] if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
     text = "not run" if not rows else text
     if value is not None and value == fastest:
         text = f"<b>{text}</b>"
-    link = f'<a href="#{_anchor(target, peer)}">{text}</a>' if rows else text
+    link = f'<a href="#{anchor}">{text}</a>' if rows else text
     return f'<td style="background:{COLOURS[verdict]};color:#000">{link}</td>'
 
 
-def _anchor(target: str, peer: str) -> str:
-    return f"{target}-{peer}".replace("_", "-").replace(":", "-").lower()
+def _anchor(header: dict[str, Any], target: str, peer: str) -> str:
+    return (
+        f"{header['suite']}-{header['seconds']:g}-{target}-{peer}".replace("_", "-")
+        .replace(":", "-")
+        .lower()
+    )
 
 
 def details(run: Run) -> str:
     """An HTML table of every row, to which the cells link."""
-    rows = run[1]
+    header, rows = run
     columns = ("target", "sampler", "seed", "verdict", "ESS/draw", "setup s", "sampling s",
                "evaluations", "CPU s", "cores had")  # fmt: skip
     lines = ["<table><tr>", *(f"<th>{name}</th>" for name in columns), "</tr>"]
     seen: set[str] = set()
     for row in rows:
-        anchor = _anchor(row["target"], row["peer"])
+        anchor = _anchor(header, row["target"], row["peer"])
         mark = "" if anchor in seen else f' id="{anchor}"'
         seen.add(anchor)
         shown = [row["target"], row["peer"], str(row.get("seed", 0)), in_words(row)]
@@ -154,24 +157,31 @@ def page(runs: Sequence[Run]) -> str:
         "the limit. Each cell links to its row below. [How it is judged](benchmarks.md).", "",
         "This page is written by `python -m involutive.bench.leaderboard RUN ... --docs PAGE`.", "",
     ]  # fmt: skip
-    for header, rows in runs:
-        run = (header, rows)
-        lines += [f"## Suite {header['suite']}", "", words(run), ""]
-        lines += [part for figure in FIGURES for part in (grid(run, figure), "")]
-        if header["suite"] == "field":
-            lines += ["### Beside the published figures", "", *published(header, rows), ""]
-        for figure, among, of in CONTESTS:
-            first, total = standing(run, figure, among)
-            if total:
-                lines.append(
-                    f"First in {figure} on {first} of {total} multimodal targets, among {of} that "
-                    "ran and were correct.\n"
-                )
-        if header["left_out"]:
-            out = "; ".join(f"{name} {reason}" for name, reason in header["left_out"].items())
-            lines += [f"Left out: {out}.", ""]
-        lines += [f"### Rows of {header['suite']}", "", details(run), ""]
+    for place, run in enumerate(runs):
+        lines += _section(run, every=place == 0)
     return "\n".join(lines)
+
+
+def _section(run: Run, every: bool) -> list[str]:
+    """The part of the page that one run fills."""
+    header, rows = run
+    limit = f"{header['seconds']:g} s per run"
+    lines = [f"## Suite {header['suite']}, {limit}", "", words(run), ""]
+    lines += [part for figure in FIGURES for part in (grid(run, figure), "")]
+    if header["suite"] == "field":
+        table = published(header, rows, every)
+        lines += [f"### Beside the published figures, {limit}", "", *table, ""]
+    for figure, among, of in CONTESTS:
+        first, total = standing(run, figure, among)
+        if total:
+            lines.append(
+                f"First in {figure} on {first} of {total} multimodal targets, among {of} that "
+                "ran and were correct.\n"
+            )
+    if header["left_out"]:
+        out = "; ".join(f"{name} {reason}" for name, reason in header["left_out"].items())
+        lines += [f"Left out: {out}.", ""]
+    return [*lines, f"### Rows of suite {header['suite']}, {limit}", "", details(run), ""]
 
 
 def words(run: Run) -> str:

@@ -16,13 +16,14 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def table(header: Row, rows: Sequence[Row]) -> list[str]:
+def table(header: Row, rows: Sequence[Row], every: bool = True) -> list[str]:
     """Lines of Markdown: one row per target and sampler, then what differs in protocol.
 
-    Targets of the suite that this run left out or did not reach have a row that says so.
+    With `every`, targets of the suite that this run did not reach have a row that says so.
     """
+    names = dict.fromkeys([*(FIELD if every else ()), *header["targets"]])
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
-    for target in dict.fromkeys([*FIELD, *header["targets"]]):
+    for target in names:
         if target in header["left_out"]:
             lines.append(_line([target, "", "", f"left out: {header['left_out'][target]}"]))
             continue
