@@ -19,6 +19,7 @@ from flowjax.bijections import Identity
 
 from involutive import targets
 from involutive.auxiliary import GaussianMixture
+from involutive.bench.field.synthetic import NINE, NINE_SD, gaussian_log_z
 from involutive.core.text import markdown_table
 from involutive.diagnostics.evidence import evidence
 from involutive.involutions.blocks import FunctionBlock
@@ -26,8 +27,6 @@ from involutive.kernel.kernel import AbstractKernel, Kernel
 from involutive.learning.learn import learn
 from involutive.targets.target import Target
 
-NINE = np.array([[x, y] for x in (-5.0, 0.0, 5.0) for y in (-5.0, 0.0, 5.0)])
-NINE_SD = 0.5477  # gmm_v1 of fab-jax
 CORNERS = np.array([[-40.0, -40.0], [40.0, 40.0]])  # X of the 40 modes: all of the square
 DYNESTY_LIVE = 500
 
@@ -43,21 +42,18 @@ class Case(NamedTuple):
 
 def _forty() -> Case:
     means = np.random.default_rng(0).uniform(-40, 40, (40, 2))
-    return Case(targets.mixture(means, name="forty"), _gaussian(2), CORNERS, 50.0)
-
-
-def _gaussian(dim: int, sd: float = 1.0) -> float:
-    """The log of the integral of `exp(-|x|²/2sd²)`."""
-    return 0.5 * dim * float(np.log(2 * np.pi * sd**2))
+    return Case(targets.mixture(means, name="forty"), gaussian_log_z(2), CORNERS, 50.0)
 
 
 CASES: dict[str, Callable[[], Case]] = {
     "nine": lambda: Case(
-        targets.mixture(NINE, sd=NINE_SD, name="nine"), _gaussian(2, NINE_SD), None, 10.0
+        targets.mixture(NINE, sd=NINE_SD, name="nine"), gaussian_log_z(2, NINE_SD), None, 10.0
     ),
     "forty": _forty,
-    "two": lambda: Case(targets.two_modes(10), _gaussian(10), None, 10.0),
-    "funnel": lambda: Case(targets.funnel(10), _gaussian(1, 3.0) + _gaussian(9), None, 30.0),
+    "two": lambda: Case(targets.two_modes(10), gaussian_log_z(10), None, 10.0),
+    "funnel": lambda: Case(
+        targets.funnel(10), gaussian_log_z(1, 3.0) + gaussian_log_z(9), None, 30.0
+    ),
 }
 
 
