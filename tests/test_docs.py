@@ -73,7 +73,7 @@ WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
 # other libraries to import, and many kernels to compile: run as they stand, in the deep suite
-SLOW = ("arviz", "assess", "compose", "doors", "evidence", "gallery", "models")
+SLOW = ("amortised", "arviz", "assess", "compose", "doors", "evidence", "gallery", "models")
 
 
 def fast(page):

@@ -34,7 +34,7 @@ from involutive.training.fit import Rows, TrainConfig, fit
 from involutive.training.objective import AbstractObjective
 
 CHUNK = 200  # updates between two looks
-SEGMENT = 10  # chunks between two checkpoints
+SEGMENT = 25  # chunks between two checkpoints; long enough to repay the longer compilation
 SHARES = (0.1, 0.8, 0.97)  # of a budget in seconds, by which each stage must end; guesses
 POOR = 0.1  # effective share of a proposal's draws below which a data set is called poor
 
