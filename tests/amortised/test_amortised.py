@@ -1,6 +1,9 @@
 """Families, the network, the kernel of one data set, and many at once."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -105,6 +108,13 @@ def test_the_target_of_a_data_set_is_its_posterior():
                 simulate=lambda key: (jnp.ones(3), jr.normal(key, (4,))),
             ),
             "position of 2 numbers",
+        ),
+        (
+            lambda: inv.Family(
+                lambda mu, sigma, data: -(mu**2) - sigma**2 - jnp.sum(data), PARAMETERS,
+                data=[np.ones(3)], simulate=lambda key, mu, sigma: jr.normal(key, (4,)),
+            ),
+            "simulate must return data sets like those of data=",
         ),
         (lambda: family().at({"x": np.ones(3)}), "a dict of y, got a dict of x"),
         (lambda: family().at({"y": np.ones((3, 2))}), "must have shape (n)"),
@@ -291,6 +301,35 @@ def test_the_order_of_observations_means_nothing(many):
     x = jnp.array([0.4, 0.1])
     laws = [many.at({"y": y}).initial for y in (data["y"], data["y"][::-1])]
     assert np.isclose(*(float(law.log_prob(x)) for law in laws))
+
+
+OVER_FOUR = """
+import jax
+jax.config.update("jax_num_cpu_devices", 4)
+jax.config.update("jax_enable_x64", True)
+import sys
+import numpy as np
+sys.path.insert(0, {tests!r})
+import involutive as inv
+from test_amortised import data_set, family
+many = inv.load({path!r}, family())
+mesh = jax.make_mesh((4,), ("sets",), axis_types=(jax.sharding.AxisType.Auto,))
+sets = [data_set(3 + i % 5, at=0.5 * i - 2) for i in range(18)]
+found = inv.sample_many(many, sets, key=3, num_samples=100, mesh=mesh, progress=False)
+np.save({out!r}, np.stack([found.positions(i) for i in range(18)]))
+"""
+
+
+@pytest.mark.deep
+def test_data_sets_are_spread_over_devices(many, found, tmp_path):
+    inv.save(tmp_path / "many.inv", many)
+    code = OVER_FOUR.format(
+        tests=str(Path(__file__).parent), path=str(tmp_path / "many.inv"),
+        out=str(tmp_path / "out.npy"),
+    )  # fmt: skip
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+    spread = np.load(tmp_path / "out.npy")
+    assert np.allclose(spread, np.stack([found.positions(i) for i in range(18)]), atol=1e-9)
 
 
 # ── Many data sets ─────────────────────────────────────────────────────────────────────────────

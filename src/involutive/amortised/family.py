@@ -5,6 +5,7 @@ For every D the density of x alone is a target like any other. A simulator draws
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -16,7 +17,7 @@ from jaxtyping import Array, Float, Key
 
 from involutive._xla.compilation import on_device
 from involutive._xla.lapack import OneByOne
-from involutive.amortised.layout import DataSet, Layout, layout_of
+from involutive.amortised.layout import DataSet, Layout, arrays_of, layout_of
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
 from involutive.storage.format import PathLike
@@ -207,7 +208,15 @@ class Family:
 
     def _check_simulator(self) -> None:
         data = self._example()
-        self.layout.arrays(data)
+        try:
+            self.layout.arrays(data)
+        except InputError as error:
+            raise InputError(
+                f"simulate must return data sets like those of data=: {error}"
+            ) from error
+        if self.layout.exchangeable:  # padded ones may be longer than what was observed
+            longest = max(len(array) for array in arrays_of(data).values())
+            self.layout = replace(self.layout, rows=max(self.layout.rows, longest))
         x, _ = self.pair(jr.key(1))
         check(
             x.shape == (self.dim,),
@@ -217,8 +226,7 @@ class Family:
             jax.eval_shape(self.pair, jr.key(0))
         except Exception:  # not made of JAX operations: called as it is
             return
-        if not self.layout.exchangeable or _rows_of(data) == self.layout.rows:
-            self.traced = True
+        self.traced = True
 
     def _check_padding(self, data: DataSet) -> None:
         """Padding must not change the density: a mask that is not used makes it wrong."""
@@ -257,9 +265,11 @@ def standard_form(layout: Layout, data: Any) -> Any:
     values = {n: jnp.asarray(v, dtype) for n, v in data.items() if n != "mask"}
     if not layout.exchangeable:
         return values
-    some = next(iter(values.values()))
-    every = jnp.ones(some.shape[:2], bool)
-    return values | {"mask": jnp.asarray(data.get("mask", every), bool)}
+    count = next(iter(values.values())).shape[1]
+    every = jnp.ones(next(iter(values.values())).shape[:2], bool)
+    values["mask"] = jnp.asarray(data.get("mask", every), bool)
+    room = layout.rows - count
+    return {n: jnp.pad(v, [(0, 0), (0, room)] + [(0, 0)] * (v.ndim - 2)) for n, v in values.items()}
 
 
 def _as_list(data: Any) -> list[DataSet]:
@@ -273,10 +283,6 @@ def _as_list(data: Any) -> list[DataSet]:
 
 def _is_dict(data: Any) -> bool:
     return isinstance(data, Mapping)
-
-
-def _rows_of(data: DataSet) -> int:
-    return len(next(np.asarray(v) for k, v in data.items() if k != "mask"))
 
 
 def _joined(values: Any) -> Float[Array, " columns"]:
