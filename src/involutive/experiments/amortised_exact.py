@@ -60,4 +60,4 @@ def _answer(log_p: np.ndarray, inside: np.ndarray) -> Exact:
 
 def event(name: str, values: dict[str, Any]) -> np.ndarray:
     """Whether draws lie where `Exact.chance` is the probability of."""
-    return values["f"] > 0.5 if name == "light curves" else values["tau"] > 1.0
+    return np.asarray(values["f"] > 0.5 if name == "light curves" else values["tau"] > 1.0)
