@@ -173,6 +173,7 @@ class _Work:
             found = fit(
                 network, objective, rows, key=jr.fold_in(key_run, done), config=config,
                 memory=memory, label="training", progress=False,
+                part=(done, steps),
             )  # fmt: skip
             network, memory, done = found.kernel, found.memory, done + count
             self.steps += count

@@ -149,6 +149,7 @@ def fit(
     label: str = "training",
     memory: Any = None,
     spent: Callable[[], bool] = lambda: False,
+    part: tuple[int, int] | None = None,
 ) -> Fit:
     """Improve `kernel` by `objective` on (approximate) posterior draws `samples`.
 
@@ -163,6 +164,7 @@ def fit(
         label: the bar's caption.
         memory: `Fit.memory` of an earlier call with this objective; None starts afresh.
         spent: asked after every chunk; training ends once it is true.
+        part: updates made before and updates in all, where this is a part of a longer training.
 
     Returns:
         The trained kernel with the history of training.
@@ -189,7 +191,8 @@ def fit(
     history.append(look(kernel, {}))
     lowest = measure = history[0]["held_out"]
     advance = run_chunk(kernel, config.steps)
-    with Progress(label, config.steps, progress) as bar:
+    before, total = part or (0, config.steps)
+    with Progress(label, total, progress) as bar:
         while step < config.steps:
             count = min(config.chunk, config.steps - step)
             kernel, memory, figures = advance(
@@ -205,7 +208,7 @@ def fit(
             else:
                 best = kernel if measure < min(r["held_out"] for r in history[:-1]) else best
                 stale += 1
-            bar.update(step, **_shown(history[-1]))
+            bar.update(before + step, **_shown(history[-1]))
             if config.patience is not None and stale >= config.patience:
                 break
             late = config.seconds is not None and history[-1]["seconds"] > config.seconds
