@@ -259,6 +259,10 @@ def test_the_leaderboard_colours_links_and_counts():
     assert leaderboard.standing(run, "seconds") == (2, 2)
     assert leaderboard.standing(run, "evaluations", ("dynesty",)) == (1, 2)
     assert "First in seconds on 2 of 2 multimodal targets" in text
+    busy = (run[0], [row | {"cores_had": 0.2, "wall_seconds": 9.0} for row in rows])
+    assert leaderboard.standing(busy, "seconds") == (0, 0)
+    assert leaderboard.standing(busy, "evaluations", ("dynesty",)) == (1, 2)
+    assert ">busy machine<" in leaderboard.page([busy])
     shown = leaderboard.readme_table([run])
     assert "| dynesty, 99 s |" in shown and "| none | dynesty |" in shown
 

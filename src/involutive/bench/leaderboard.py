@@ -25,6 +25,7 @@ Row = dict[str, Any]
 Run = tuple[dict[str, Any], list[Row]]
 GOAL = "10000"
 OURS = "involutive"
+STARVED = 0.7  # CPU seconds per second below which seconds are not compared; a guess
 BEGIN, END = "<!-- leaderboard:start -->", "<!-- leaderboard:end -->"
 COLOURS = {"correct": "#d9f0d3", "unclear": "#fff3bf", "wrong": "#f4c7c3", "none": "#eeeeee"}
 CONTESTS = (
@@ -47,11 +48,20 @@ def state(rows: Sequence[Row]) -> str:
 
 
 def number(rows: Sequence[Row], figure: str) -> float | None:
-    """The median over seeds of a cell's figure, where every seed is correct."""
-    if state(rows) != "correct":
+    """The median over seeds of a cell's figure, where every seed is correct.
+
+    Seconds of a process that had less than `STARVED` cores are those of a busy machine, not of the
+    sampler, and are no figure.
+    """
+    if state(rows) != "correct" or (figure == "seconds" and starved(rows)):
         return None
     found = [row[f"{figure}_to"][GOAL] for row in rows]
     return None if None in found else float(np.median(found))
+
+
+def starved(rows: Sequence[Row]) -> bool:
+    """Whether another program kept a sampler from running."""
+    return any(row.get("cores_had", 1.0) < STARVED for row in rows)
 
 
 def cell(rows: Sequence[Row], target: str, peer: str) -> list[Row]:
@@ -82,6 +92,8 @@ def _box(rows: list[Row], anchor: str, value: float | None, fastest: float | Non
     verdict = state(rows)
     words = {"correct": "no count", "unclear": "unclear", "wrong": "wrong", "none": "no result"}
     text = words[verdict] if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
+    if value is None and verdict == "correct" and starved(rows):
+        text = "busy machine"
     text = "not run" if not rows else text
     if value is not None and value == fastest:
         text = f"<b>{text}</b>"
@@ -137,6 +149,8 @@ def standing(run: Run, figure: str, among: Sequence[str] | None = None) -> tuple
             continue
         numbers = {peer: number(cell(rows, target, peer), figure) for peer in peers}
         found = {peer: value for peer, value in numbers.items() if value is not None}
+        if figure == "seconds" and any(starved(cell(rows, target, peer)) for peer in peers):
+            continue
         total += 1
         first += bool(found) and min(found, key=lambda peer: found[peer]) == OURS
     return first, total
@@ -154,7 +168,8 @@ def page(runs: Sequence[Run]) -> str:
         "One cell per target and sampler. The number is what 10,000 effective draws took, with "
         "compilation, warm-up and learning; the lowest of a row is bold. The colour is the "
         "verdict: green is correct, yellow cannot be told, red is wrong, grey has no result within "
-        "the limit. Each cell links to its row below. [How it is judged](benchmarks.md).", "",
+        "the limit. Seconds of a process that had less than 0.7 of a core are not shown. Each cell "
+        "links to its row below. [How it is judged](benchmarks.md).", "",
         "This page is written by `python -m involutive.bench.leaderboard RUN ... --docs PAGE`.", "",
     ]  # fmt: skip
     for place, run in enumerate(runs):
