@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import involutive as inv
 from involutive.bench.budgets import EVALUATIONS, SECONDS, of_evaluations, of_seconds
 from involutive.bench.interrupts import Ending, interrupts
-from involutive.cli.interrupts import as_options
+from involutive.cli.interrupts import as_options, patience
 
 deep = pytest.mark.deep
 
@@ -87,3 +88,22 @@ def test_seconds_are_kept(seconds, record):
 def test_the_command_to_go_on_repeats_what_was_given():
     given = {"seconds": 30.0, "workers": None, "seed": 7, "x64": True, "dask": None, "quiet": False}
     assert as_options(given) == " --seconds 30.0 --seed 7 --x64"
+
+
+def test_an_interrupt_that_python_would_drop_is_raised_again(capfd):
+    """Ctrl-C within a destructor, or in JAX's callback of the garbage collector."""
+
+    class Dropped:
+        def __del__(self):
+            raise KeyboardInterrupt
+
+    def work():
+        with patience.raising():
+            Dropped()
+            for _ in range(1000):
+                time.sleep(0.001)
+
+    hook = sys.unraisablehook
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert capfd.readouterr().err == "" and sys.unraisablehook is hook

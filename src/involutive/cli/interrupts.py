@@ -6,18 +6,21 @@ then says what was kept and leaves at once. Every file is written whole or not a
 of the compiler are left to the system: to wait for them, or to end them, took long or failed.
 """
 
+import ctypes
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from involutive.cli.speech import complain
 
 INTERRUPTED = 130
 GRACE = 1.0  # seconds for the work to end by itself
+AGAIN = 0.02  # seconds after which a Ctrl-C that was dropped is raised again
 
 
 class Patience:
@@ -52,14 +55,16 @@ class Patience:
     @contextmanager
     def raising(self) -> Iterator[None]:
         """Within this context Ctrl-C raises, so that the work can keep what it has."""
-        before = signal.getsignal(signal.SIGINT)
+        before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            sys.unraisablehook = partial(_raise_again, hook)
         try:
             yield
         finally:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, before)
+                sys.unraisablehook = hook
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -120,6 +125,24 @@ class Patience:
 
 
 patience = Patience()
+
+
+def _raise_again(
+    hook: Callable[["sys.UnraisableHookArgs"], object], lost: "sys.UnraisableHookArgs"
+) -> None:
+    """Raise a Ctrl-C once more that came where Python can only print and drop it.
+
+    Within a destructor or JAX's callback of the garbage collector, for example.
+    """
+    if not isinstance(lost.exc_value, KeyboardInterrupt):
+        hook(lost)
+        return
+    main = ctypes.c_ulong(threading.main_thread().ident or 0)
+    again = partial(ctypes.pythonapi.PyThreadState_SetAsyncExc, main)
+    # from another thread, in a moment: here it would be lost in the same way
+    later = threading.Timer(AGAIN, again, [ctypes.py_object(KeyboardInterrupt)])
+    later.daemon = True
+    later.start()
 
 
 def as_options(given: dict[str, str | float | Path | None]) -> str:
