@@ -10,6 +10,7 @@ parameters. Nothing is left out: data sets that the verdict does not trust count
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,9 +132,9 @@ def _trained(family: Family, config: Config, folder: Path | None) -> tuple[Famil
 
 def _sampled(many: FamilyKernel, sets: list[Any], key: Any, config: Config) -> tuple[Many, float]:
     """Every data set, and the seconds that one takes when nothing is left to compile."""
-    sizes = {"num_chains": config.chains, "num_samples": config.draws}
-    sample_many(many, sets[:16], key=config.seed, **sizes)
-    result = sample_many(many, sets, key=key, **sizes)
+    run = partial(sample_many, many, num_chains=config.chains, num_samples=config.draws)
+    run(sets[:16], key=config.seed)
+    result = run(sets, key=key)
     return result, result.seconds / len(sets)
 
 
