@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,6 +32,8 @@ if jax.__version_info__ < (0, 11):  # later releases end the process at a flag t
 
 def pytest_configure(config: pytest.Config) -> None:
     """Compile quickly rather than well, except for the deep suite; before JAX has a backend."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # run in a shell's background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # as the processes of tests expect
     flags = os.environ.get("XLA_FLAGS", "").split()
     if "not deep" in config.option.markexpr:
         flags += [flag for flag in QUICK_TO_COMPILE if flag not in flags]

@@ -110,7 +110,10 @@ def test_learning_says_where_it_is(paper):
 def test_a_benchmark_has_stages(paper, monkeypatch):
     from involutive.bench import compare
 
-    monkeypatch.setattr(compare, "one", lambda peer, target, *_: {"peer": peer, "failed": "no"})
+    def failed(peer, target, seed, *_):
+        return {"peer": peer, "target": target, "seed": seed, "failed": "no"}
+
+    monkeypatch.setattr(compare, "one", failed)
     compare.run(targets=["mog6"], peers=["involutive", "nuts_64"])
     assert any("stage 2 of 2, nuts_64 on mog6 ━" in line for line in paper.lines)
 

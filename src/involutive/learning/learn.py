@@ -40,7 +40,7 @@ from involutive.learning.problem import Problem, initial_distribution, pose
 from involutive.learning.refine.replicas import try_replicas
 from involutive.learning.refine.rounds import more_rounds, next_round, polish
 from involutive.learning.settings import LearnSettings
-from involutive.learning.stages import Fitted, Found
+from involutive.learning.stages import Cost, Fitted, Found
 from involutive.sampling.devices import devices_here
 from involutive.sampling.draws import Draws
 from involutive.sampling.progress import Progress
@@ -169,7 +169,8 @@ def _pipeline(
             learned = measure(problem, last, problem.keys.judge)
             if borne_out(learned, last.proposal.ess, problem.settings):
                 return learned
-            last = replace(last, settled=False)
+            spent = Cost(learned.outcome.evaluations, learned.outcome.seconds)
+            last = replace(last, settled=False, cost=spent)
         stage(3)
         judged, seconds = last, 0.0
         while more_rounds(problem, last, seconds):
