@@ -68,8 +68,8 @@ def amortise(
         progress: show progress; by default on a terminal.
 
     Returns:
-        The kernel of the family: `kernel.at(data)` is the kernel of one data set, exact whatever
-        was learned. Ctrl-C returns what was reached.
+        The kernel of the family: `kernel.at(data)` is the kernel of one data set. It leaves that
+        posterior invariant whatever was learned. Ctrl-C returns what was reached.
 
     Raises:
         InputError: if an argument does not fit, or the density is finite nowhere.
