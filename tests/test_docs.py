@@ -73,7 +73,9 @@ WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
 # other libraries to import, and many kernels to compile: run as they stand, in the deep suite
-SLOW = ("amortised", "arviz", "assess", "compose", "doors", "evidence", "gallery", "models")
+SLOW = (
+    "amortised", "arviz", "assess", "compose", "density", "doors", "evidence", "gallery", "models",
+)  # fmt: skip
 
 
 def fast(page):

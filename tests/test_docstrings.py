@@ -23,6 +23,7 @@ UNTOUCHED = {
     "State": {"carried"},  # whatever a kernel carries beside the position
     "Target": {"like", "executor"},  # any pytree; any pool with submit, apply_async or map
 }
+SLOW = ("FamilyKernel", "Hierarchical", "amortise", "sample_many")  # examples that train
 FENCED = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 documented = pytest.mark.parametrize("name", NAMES)
@@ -79,7 +80,9 @@ def as_a_user(monkeypatch, tmp_path):
 LEARNING = {"evidence", "compare"}
 
 
-@documented
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.deep] * (name in SLOW)) for name in NAMES]
+)
 @pytest.mark.usefixtures("as_a_user", "as_users_run")
 def test_every_example_runs(name):
     text = inspect.getdoc(getattr(inv, name)) or ""

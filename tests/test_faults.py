@@ -85,9 +85,9 @@ def kill_later(process: subprocess.Popen, folder: Path, delay: float) -> bool:
     return process.returncode == -signal.SIGKILL
 
 
-@sized(1, 100)
+@deep
 @pytest.mark.row(11)
-def test_a_killed_run_resumes_to_the_same_bits(times, tmp_path, record):
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path, record, times=100):
     chance, kills, rounds = random.Random(0), 0, 0
     undisturbed = inv.sample(longrun.kernel(plain=True), num_samples=400, **longrun.SETTINGS)
     finished = longrun.draws_hash(undisturbed)

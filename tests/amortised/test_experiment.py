@@ -13,6 +13,7 @@ from involutive.experiments.framework import run_experiment
 DRAWS = 200_000
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("make", "exact", "seed"),
     [(light_curves, exact_light_curve, 3), (hierarchy, exact_hierarchy, 0)],

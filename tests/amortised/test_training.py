@@ -8,6 +8,8 @@ import pytest
 import involutive as inv
 from involutive.amortised import amortise as room
 
+pytestmark = pytest.mark.deep  # each trains; `test_amortised` trains in the fast suite
+
 PRIOR = inv.Parameters(x=inv.Normal(0, 4))
 NOISE = 0.2
 SMALL = inv.AmortiseSettings(
@@ -92,7 +94,6 @@ def test_a_mode_that_the_network_misses_is_not_trusted(alone):
     assert [i for i in range(3) if not seen[i].trusted] == []
 
 
-@pytest.mark.deep
 def test_data_sets_that_fail_are_learned_one_by_one(alone):
     family = inv.Family(folded, PRIOR, data=data_sets(2))
     blind = inv.FamilyKernel(family, alone.estimator, alone.outcome)

@@ -37,7 +37,7 @@ def test_a_normal_conditional_is_exact():
     q = inv.Hierarchical(target, Normal(jnp.zeros(1), jnp.ones(1)), [0], jnp.array([0.0, 5.0, -3]))
     children = jr.normal(jr.key(0), (20, 2)) * 3
     rows = jnp.concatenate([jnp.full((20, 1), 0.7), children], axis=1)
-    gaps = jax.vmap(lambda x: target.log_density(x) - q.log_prob(x))(rows)
+    gaps = jax.jit(jax.vmap(lambda x: target.log_density(x) - q.log_prob(x)))(rows)
     assert float(jnp.ptp(gaps)) < 1e-3
     marginal = q.log_marginal(jnp.array([0.7])) - q.base.log_prob(jnp.array([0.7]))
     np.testing.assert_allclose(gaps, marginal, rtol=1e-4)
@@ -47,11 +47,11 @@ def test_draws_have_the_density_it_states():
     """The mean of exp(log r - log q) over draws of q is one, for a normalised r."""
     target = inv.Target(regression, 3)
     q = inv.Hierarchical(target, Normal(jnp.zeros(1), 0.5 * jnp.ones(1)), [0], jnp.zeros(3))
-    draws = jax.vmap(q.sample)(jr.split(jr.key(0), 20_000))
+    draws = jax.jit(jax.vmap(q.sample))(jr.split(jr.key(0), 20_000))
     mean, spread = jnp.mean(draws, axis=0), jnp.cov(draws.T)
     wide = jax.scipy.stats.multivariate_normal.logpdf
     log_r = jax.vmap(lambda x: wide(x, mean, 0.3 * spread))(draws)
-    weights = jnp.exp(log_r - jax.vmap(q.log_prob)(draws))
+    weights = jnp.exp(log_r - jax.jit(jax.vmap(q.log_prob))(draws))
     error = float(jnp.std(weights)) / np.sqrt(len(draws))
     assert abs(float(jnp.mean(weights)) - 1) < 4 * error
 

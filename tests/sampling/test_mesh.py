@@ -59,6 +59,7 @@ def assert_merged(folder: Path, expected: inv.Draws) -> None:
         np.testing.assert_array_equal(getattr(merged, name), getattr(expected, name))
 
 
+@pytest.mark.deep
 def test_four_devices_draw_what_one_draws(expected, tmp_path):
     found = end(start(tmp_path / "run", "--mesh", devices=4))
     assert found == longrun.draws_hash(expected)

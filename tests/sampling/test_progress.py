@@ -201,13 +201,20 @@ def test_a_pipe_gets_a_line_now_and_then(every, lines, capfd, monkeypatch):
 
 
 def screens_of(folder, code, columns, seconds):
-    """The lines on a terminal of so many columns while a script runs, ten times per second."""
+    """The lines on a terminal of so many columns while a script runs, ten times per second.
+
+    Whatever is written to it, however briefly it shows, is in the file `stream` of `folder`.
+    """
     script, session = folder / "work.py", f"{folder.name}-{os.getpid()}"
     script.write_text(code)
     tmux = ["tmux", "-L", session]
     size = ["-x", str(columns), "-y", "24"]
-    command = f"{sys.executable} {script}; echo status $?; sleep 60"
+    begin = folder / "begin"  # once the pipe is laid
+    wait = f"while ! test -e {begin}; do sleep 0.05; done"
+    command = f"{wait}; {sys.executable} {script}; echo status $?; sleep 60"
     subprocess.run([*tmux, "new-session", "-d", *size, command], check=True, env=ENVIRONMENT)
+    subprocess.run([*tmux, "pipe-pane", f"cat > {folder / 'stream'}"], check=True)
+    begin.touch()
     seen = []
     try:
         for _ in range(10 * seconds):
@@ -248,7 +255,7 @@ def test_learning_in_a_terminal(tmp_path):
     seen = screens_of(tmp_path, LEARN, columns=160, seconds=120)
     flat = ["\n".join(lines) for lines in seen]
     assert any("stage 1 of 4, finding modes" in text and "5:00 at most" in text for text in flat)
-    assert any("stage 4 of 4, measuring the kernel" in text for text in flat)
+    assert "stage 4 of 4, measuring the kernel" in (tmp_path / "stream").read_text()
     assert seen[-1][0].startswith("learning: done after") and "2 modes" in seen[-1][0]
     assert "evaluations" in seen[-1][0] and "ESS per draw" in seen[-1][0]
     assert seen[-1][1:] == ["status 0"] and all(len(lines) <= 2 for lines in seen)

@@ -76,6 +76,7 @@ def _together(count: int, chains: int, seconds: float) -> float:
     finally:
         for worker in workers:
             worker.kill()
+            worker.communicate()  # closes its pipes
     return rate
 
 
