@@ -6,6 +6,7 @@ Fast: with a plain kernel in the place of a learned one, and small sizes. Deep: 
 import re
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 from test_cli import learned
 
@@ -67,6 +68,7 @@ def run(page):
     scope = {"__name__": page.stem}
     for number, code in enumerate(blocks(page)):
         exec(compile(code, f"{page.name}, block {number}", "exec"), scope)
+    plt.close("all")
 
 
 WITH_CODE = [page for page in PAGES if blocks(page)]

@@ -106,19 +106,7 @@ def amortise(
         network = network_for(family, rows, settings, key_network)
         if family.traced:  # drawn anew at every update
             rows = rows._replace(train=None)
-        try:
-            bar.stage("training by likelihood", 2, 3)
-            first = PairLikelihood(family, paced_adam(settings.rate), settings.batch)
-            network = work.train(network, first, rows, settings.steps, 1, key_likelihood, saved)
-            bar.stage("training on the density", 3, 3)
-            second = FamilyLogVariance(
-                family, paced_adam(0.3 * settings.rate), settings.batch_sets, settings.draws_per_set
-            )
-            refined = work.train(
-                network, second, rows, settings.steps_density, 2, key_density, saved
-            )
-        except KeyboardInterrupt:
-            work.ended, refined = "interrupted", network
+        network, refined = work.both(network, rows, key_likelihood, key_density, saved, bar)
         # the same draws for both, so that they can be compared
         before, after = (
             efficiency(made, family, rows.held.data, jr.fold_in(key_measure, 0))
@@ -146,6 +134,34 @@ class _Work:
         if self.seconds is None:
             return float("inf")
         return SHARES[stage] * self.seconds - (time.perf_counter() - self.began)
+
+    def both(
+        self,
+        network: Any,
+        rows: Rows,
+        key_likelihood: Key[Array, ""],
+        key_density: Key[Array, ""],
+        saved: SavedTraining,
+        bar: Progress,
+    ) -> tuple[Any, Any]:
+        """The network trained by likelihood, and that trained on the density after it.
+
+        Ctrl-C ends both: what a stage had reached before it began is returned.
+        """
+        family, settings = self.family, self.settings
+        first = PairLikelihood(family, paced_adam(settings.rate), settings.batch)
+        second = FamilyLogVariance(
+            family, paced_adam(0.3 * settings.rate), settings.batch_sets, settings.draws_per_set
+        )
+        try:
+            bar.stage("training by likelihood", 2, 3)
+            network = self.train(network, first, rows, settings.steps, 1, key_likelihood, saved)
+            bar.stage("training on the density", 3, 3)
+            steps = settings.steps_density
+            return network, self.train(network, second, rows, steps, 2, key_density, saved)
+        except KeyboardInterrupt:
+            self.ended = "interrupted"
+            return network, network
 
     def train(
         self,

@@ -92,13 +92,7 @@ def sample_many(
     """
     given = type(kernel).__name__
     check(isinstance(kernel, FamilyKernel), f"kernel must come from inv.amortise, got {given}")
-    root = as_key(key)
-    check(
-        not isinstance(data_sets, dict) and hasattr(data_sets, "__len__"),
-        f"data_sets must be a list of data sets, got {type(data_sets).__name__}; pass [data]",
-    )
-    check(len(data_sets) > 0, "data_sets must hold at least one data set, got none")
-    data_sets = list(data_sets)
+    root, data_sets = as_key(key), _as_list(data_sets)
     sizes = Sizes(
         check_count("num_chains", num_chains, LEAST_CHAINS),
         check_count("num_samples", num_samples, LEAST_DRAWS),
@@ -115,36 +109,47 @@ def sample_many(
     }
     saved = Folder(folder, run, resume)
     results: dict[int, Result] = saved.read() if resume else {}
-    share = share_of(mesh, len(data_sets), GROUP if len(data_sets) >= GROUP else 1)
-    missing = [i for i in share.ids if i not in results]
-    work = _Groups(kernel, stacked, root, sizes, share.devices)
-    stopped = False
-    with Progress("sampling data sets", len(data_sets), progress) as bar:
-        with Interrupt(folder is not None) as stop:
-            for numbers, found in work.run(missing, stop):
-                results |= dict(zip(numbers, found, strict=True))
-                for begin, part in _neighbours(numbers, found):
-                    saved.write(begin, part)
-                failed = sum(not verdict.trusted for verdict, _ in results.values())
-                bar.update(len(results), failed=failed)
-        stopped = stop.asked is not None
-        _say_stopped(stop.asked, saved, len(results))
-        if relearn is not None and not stopped:
-            failed = [i for i in share.ids if i in results and _wanting(results[i][0])]
-            for i in failed:
-                bar.update(len(results), learning_again=f"data set {i}")
-                results[i] = relearned(
-                    kernel, data_sets[i], results[i], jr.fold_in(root, len(data_sets) + i), sizes,
-                    relearn,
-                )  # fmt: skip
-                saved.write(i, [results[i]])
     count = len(data_sets)
+    share = share_of(mesh, count, GROUP if count >= GROUP else 1)
+    work = _Groups(kernel, stacked, root, sizes, share.devices)
+    with Progress("sampling data sets", count, progress) as bar:
+        stopped = _run(work, [i for i in share.ids if i not in results], results, saved, bar)
+        if relearn is not None and not stopped:
+            for i in (i for i in share.ids if i in results and _wanting(results[i][0])):
+                bar.update(len(results), learning_again=f"data set {i}")
+                key_i = jr.fold_in(root, count + i)
+                results[i] = relearned(kernel, data_sets[i], results[i], key_i, sizes, relearn)
+                saved.write(i, [results[i]])
     return Many(
         [results[i][0] if i in results else None for i in range(count)],
         [results[i][1] if i in results else None for i in range(count)],
         kernel.family, data_sets, time.perf_counter() - began,
         run | {"version": __version__, "interrupted": stopped},
     )  # fmt: skip
+
+
+def _as_list(data_sets: Any) -> list[DataSet]:
+    check(
+        not isinstance(data_sets, dict) and hasattr(data_sets, "__len__"),
+        f"data_sets must be a list of data sets, got {type(data_sets).__name__}; pass [data]",
+    )
+    check(len(data_sets) > 0, "data_sets must hold at least one data set, got none")
+    return list(data_sets)
+
+
+def _run(
+    work: "_Groups", missing: list[int], results: dict[int, Result], saved: Folder, bar: Progress
+) -> bool:
+    """Add the results of the missing data sets group by group; whether Ctrl-C ended it."""
+    with Interrupt(saved.path is not None) as stop:
+        for numbers, found in work.run(missing, stop):
+            results |= dict(zip(numbers, found, strict=True))
+            for begin, part in _neighbours(numbers, found):
+                saved.write(begin, part)
+            failed = sum(not verdict.trusted for verdict, _ in results.values())
+            bar.update(len(results), failed=failed)
+    _say_stopped(stop.asked, saved, len(results))
+    return stop.asked is not None
 
 
 def _wanting(verdict: SetVerdict) -> bool:

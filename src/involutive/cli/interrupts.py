@@ -43,10 +43,13 @@ class Patience:
         signal.signal(signal.SIGINT, lambda *_: self.leave())
         threading.Thread(target=self._listen, args=(hears,), daemon=True).start()
 
-    def end(self) -> None:
-        """Hear Ctrl-C no more: the command has ended, and the process may go on without it."""
+    def end(self, leaving: bool) -> None:
+        """Hear Ctrl-C no more: the command has ended, and what it made is written.
+
+        One that comes while the interpreter is shut down (`leaving`) must not undo the exit code.
+        """
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, signal.SIG_IGN if leaving else signal.default_int_handler)
 
     def keeps(self, checkpoint: Path | None, command: str) -> None:
         """Say that what is learned is kept in `checkpoint`, which `command` can go on from."""

@@ -16,7 +16,7 @@ def main(argv: list[str] | None = None) -> None:
         if code == INTERRUPTED:
             patience.leave()
     finally:
-        patience.end()
+        patience.end(leaving=argv is None)
     sys.exit(code)
 
 

@@ -101,9 +101,8 @@ def responsibilities(log_densities: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     Responsibilities are in single precision, whose exponential is four times as fast.
     """
     top = log_densities.max(axis=0)
-    with np.errstate(over="ignore"):  # far below FAINT, where a share is zero
-        share = np.subtract(log_densities, top, dtype=np.float32, casting="same_kind")
-    np.maximum(share, FAINT, out=share)
+    share = log_densities - top  # before it is rounded: both may be beyond single precision
+    share = np.maximum(share, FAINT, out=share).astype(np.float32, copy=False)
     np.exp(share, out=share)
     total = share.sum(axis=0)
     share /= total
