@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
+import scipy.stats
 from test_cli import learned
 
 import involutive as inv
@@ -69,6 +71,50 @@ def run(page):
     for number, code in enumerate(blocks(page)):
         exec(compile(code, f"{page.name}, block {number}", "exec"), scope)
     plt.close("all")
+    return scope
+
+
+# ── what pages say beside exact answers ─────────────────────────────────────────────────────────
+
+
+def doors(page):
+    """The line by least squares, the egg box by symmetry, the others by their formulas."""
+    rows, sd = page["rows"], page["exact_sd"]
+    for i in (0, 1):
+        assert rows[:, i].mean() == pytest.approx(page["best"][i], abs=0.1 * sd[i])
+        assert rows[:, i].std() == pytest.approx(sd[i], rel=0.08)
+    weights = [mode.weight for mode in page["egg_modes"]]
+    assert len(weights) == 13
+    assert weights == pytest.approx([1 / 13] * 13, abs=0.015)
+    wave = page["wave_draws"].get_samples()
+    turn = np.mod(wave["phase"] - 6.2 + np.pi, 2 * np.pi) - np.pi
+    assert np.corrcoef(wave["offset"], turn)[0, 1] == pytest.approx(0.6, abs=0.03)
+    for values, mean, width in ((wave["offset"], 1.0, 0.5), (turn, 0.0, 0.4)):
+        assert values.mean() == pytest.approx(mean, abs=0.06 * width)
+        assert values.std() == pytest.approx(width, rel=0.06)
+    beyond = scipy.stats.norm.sf((2 * np.pi - 6.2) / 0.4)
+    assert page["beyond"] == pytest.approx(beyond, abs=0.02)
+    b = np.linspace(-12, 12, 20_001)  # a = b + 1 ± 0.3 must lie in (-5, 5)
+    inside = np.diff(scipy.stats.norm.cdf((np.array([[-5.0], [5.0]]) - b - 1) / 0.3), axis=0)[0]
+    density = scipy.stats.norm.pdf(b, scale=2.0) * inside
+    mean = np.sum(b * density) / np.sum(density)
+    assert page["named_draws"].get_samples()["b"].mean() == pytest.approx(mean, abs=0.1)
+
+
+def density(page):
+    """Both signs of A alike; sigma of density ∝ σ e^(-2σ) Φ(3/σ); phi of von Mises about π."""
+    found = page["bimodal"].get_samples()
+    assert np.mean(found["A"] > 0) == pytest.approx(0.5, abs=0.03)
+    sigma = np.linspace(1e-3, 15, 20_001)
+    weight = sigma * np.exp(-2 * sigma) * scipy.stats.norm.cdf(3 / sigma)
+    exact = np.sum(sigma * weight) / np.sum(weight)
+    assert found["sigma"].mean() == pytest.approx(exact, abs=0.04)
+    turn = np.mod(found["phi"], 2 * np.pi) - np.pi
+    assert turn.mean() == pytest.approx(0, abs=0.04)
+    assert turn.std() == pytest.approx(scipy.stats.vonmises(2).std(), rel=0.05)
+
+
+EXACT = {"doors": doors, "density": density}
 
 
 WITH_CODE = [page for page in PAGES if blocks(page)]
@@ -94,7 +140,17 @@ def test_the_code_on_the_page_runs(page, small):
 @pytest.mark.deep
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
 def test_the_code_on_the_page_runs_as_it_stands(page):
-    run(page)
+    scope = run(page)
+    EXACT.get(page.stem, lambda scope: None)(scope)
+
+
+def test_the_bimodal_example_takes_ten_lines_and_no_jacobian():
+    """A real number, a positive one and an angle; the deep suite runs it."""
+    page = ROOT / "docs" / "density.md"
+    (code,) = [block for block in blocks(page) if "inv.angle()" in block]
+    lines = [line for line in code.splitlines() if line.strip()]
+    imports = ["import jax.numpy as jnp", "import involutive as inv"]
+    assert len(imports + lines) <= 10 and "log_det" not in code and "Jacobian" not in code
 
 
 def test_there_is_code_to_run():

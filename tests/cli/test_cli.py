@@ -511,26 +511,52 @@ target = inv.Target(log_prob, dim=2, backend="numpy")
 """
 
 
+def draws_of(source, **pool):
+    """Draws of `involutive sample` with a random walk, and the processes that were called."""
+    from involutive.cli.sampling import Plan, draw
+
+    inv.save("p.inv", inv.random_walk(read_target(source), 0.7))
+    Path("pids").unlink(missing_ok=True)
+    plan = Plan(0, 4, 10, None, 1, None, None, False, **pool)
+    draw(source, Path("p.inv"), Path("draws.nc"), plan, Speech(quiet=True, json=False))
+    pids = Path("pids").read_text().split()
+    return inv.interop.arviz.read_draws("draws.nc").positions, pids
+
+
 @pytest.mark.deep  # every worker imports this library, because the file does
-def test_workers_call_a_numpy_density(tmp_path):
+@pytest.mark.parametrize("way", ["workers", "dask"])
+def test_workers_call_a_numpy_density(tmp_path, way):
     """The same draws as without, and none of the calls of the run in this process."""
     import os
 
-    from involutive.cli.sampling import Plan, draw
+    from involutive.bench.pools.measure import cluster
 
-    (tmp_path / "likelihood.py").write_text(LIKELIHOOD)
+    (tmp_path / "likelihood.py").write_text(
+        LIKELIHOOD.replace('"pids"', repr(str(tmp_path / "pids")))
+    )
     source = f"{tmp_path / 'likelihood.py'}:target"
-    inv.save("p.inv", inv.random_walk(read_target(source), 0.7))
-    speech = Speech(quiet=True, json=False)
-    positions = []
-    for workers in (None, 2):
-        Path("pids").unlink(missing_ok=True)
-        plan = Plan(0, 4, 10, None, 1, None, None, False, workers)
-        draw(source, Path("p.inv"), Path("draws.nc"), plan, speech)
-        positions.append(inv.interop.arviz.read_draws("draws.nc").positions)
-    assert np.array_equal(*positions)
-    pids = Path("pids").read_text().split()
+    alone, _ = draws_of(source)
+    if way == "workers":
+        spread, pids = draws_of(source, workers=2)
+    else:
+        pytest.importorskip("distributed")
+        with cluster(2) as client:
+            spread, pids = draws_of(source, dask=client.scheduler.address)
+    assert np.array_equal(spread, alone)
     assert sum(pid != str(os.getpid()) for pid in pids) >= 4 * 10
+
+
+def test_no_scheduler_at_the_address_of_dask(tmp_path, monkeypatch, capsys):
+    from involutive.cli import workers
+
+    distributed = pytest.importorskip("distributed")
+
+    def refuse(address, timeout):
+        raise OSError(f"no scheduler\nat {address}")
+
+    monkeypatch.setattr(distributed, "Client", refuse)
+    with pytest.raises(inv.InputError, match="must be the address of a Dask scheduler, got tcp:1"):
+        workers._client("tcp:1")
 
 
 def test_workers_are_for_numpy_densities(capsys):

@@ -1,15 +1,20 @@
 """Pools: the same values whatever evaluates them, and nothing lost where a worker dies."""
 
+import json
 import multiprocessing
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from types import SimpleNamespace
 
 import densities
 import numpy as np
 import pytest
 
 import involutive as inv
+from involutive.bench.pools import measure, mpi
 from involutive.targets.executors import Pool, pickled
 from involutive_worker import Density
 
@@ -42,8 +47,8 @@ class OnlyMap:
 
 def test_values_are_the_same_bits_whatever_evaluates_them(processes, multiprocessing_pool):
     expected = target_of(densities.quadratic, None).evaluate_rows(POINTS)
-    with ThreadPoolExecutor(3) as threads:
-        for pool in (threads, processes, multiprocessing_pool, OnlyMap()):
+    with ThreadPoolExecutor(3) as threads, ThreadPool(3) as others:
+        for pool in (threads, others, processes, multiprocessing_pool, OnlyMap()):
             found = target_of(densities.quadratic, pool).evaluate_rows(POINTS)
             np.testing.assert_array_equal(found, expected)
 
@@ -90,6 +95,18 @@ def test_a_killed_worker_costs_its_calls_only(tmp_path, multiprocessing_pool):
     assert (tmp_path / "one").exists() and (tmp_path / "two").exists()
 
 
+def test_a_process_that_retires_is_not_dead():
+    """As those of a `multiprocessing.Pool` with `maxtasksperchild` do."""
+    first, second, third = (SimpleNamespace(exitcode=None) for _ in range(3))
+    executor = SimpleNamespace(apply_async=None, _pool=[first, second])
+    pool = Pool(executor, Density(densities.quadratic))
+    assert not pool.someone_died()
+    first.exitcode, executor._pool = 0, [second, third]
+    assert not pool.someone_died()
+    second.exitcode, executor._pool = -9, [third]
+    assert pool.someone_died() and not pool.someone_died()
+
+
 def test_a_row_that_kills_its_worker_is_named():
     points = np.arange(12.0)[:, None] * np.ones((1, 2))
     points[5] = [99.0, 1.0]
@@ -129,12 +146,60 @@ def test_what_cannot_be_sent_is_named():
 
 
 @pytest.mark.deep
-def test_dask_cluster_of_processes():
-    distributed = pytest.importorskip("distributed")
+def test_a_learned_kernel_is_the_same_bits_for_one_two_and_four_processes():
+    """Learning and sampling both go through the pool, and what they give does not depend on it."""
+
+    def draws(executor):
+        target = target_of(densities.two_modes, executor, 2)
+        budget = inv.Budget(evaluations=20_000)
+        kernel = inv.learn(target, key=0, budget=budget, progress=False)
+        return inv.sample(kernel, key=1, num_chains=8, num_samples=20, progress=False).positions
+
+    alone = draws(None)
+    for workers in (1, 2, 4):
+        with ProcessPoolExecutor(workers, mp_context=SPAWN) as pool:
+            np.testing.assert_array_equal(draws(pool), alone)
+
+
+@pytest.mark.deep
+def test_dask_cluster_of_processes(tmp_path):
+    """The same values, also when a worker is killed: the nanny starts another."""
+    pytest.importorskip("distributed")
     expected = target_of(densities.quadratic, None).evaluate_rows(POINTS)
-    cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-    )
-    with cluster, distributed.Client(cluster) as client:
+    with measure.cluster(2) as client:
         found = target_of(densities.quadratic, client).evaluate_rows(POINTS)
         np.testing.assert_array_equal(found, expected)
+        target = target_of(densities.KillsOnce(tmp_path / "killed"), client)
+        np.testing.assert_array_equal(target.evaluate_rows(POINTS), expected)
+    assert (tmp_path / "killed").exists()
+
+
+@pytest.mark.deep
+def test_workers_of_mpiexec():
+    """Values and draws are those of one process; both workers take part, without JAX."""
+    missing = mpi.missing()
+    if missing:
+        pytest.skip(missing)
+    said = mpi.run([str(Path(__file__).with_name("mpi_run.py"))], 2)
+    found = json.loads(said.splitlines()[-1])
+    assert found["workers"] == 2 and found["imported"] == []
+    target = target_of(densities.quadratic, None)
+    kernel = inv.random_walk(target, 0.5)
+    draws = inv.sample(kernel, key=0, num_chains=4, num_samples=10, progress=False)
+    assert found["values"] == [float(v).hex() for v in target.evaluate_rows(POINTS)]
+    assert found["draws"] == [float(v).hex() for v in np.ravel(draws.positions)]
+
+
+@pytest.mark.deep
+def test_the_benchmark_compares_pools_and_counts_what_a_killed_worker_costs():
+    pytest.importorskip("cloudpickle")
+    rows = measure.run(rows=24, seconds=0.02, turns=1, dask=False, with_mpi=True)
+    last = rows[-1]
+    assert last["pool"] == "MPI" if mpi.missing() is None else "MPI: not measured" in last["pool"]
+    measured = [row for row in rows if "seconds" in row]
+    assert len(measured) >= 5 and all(row["same bits"] for row in measured)
+    four = {row["pool"]: row for row in measured if row["workers"] == 4}
+    assert four["processes"]["time relative to four processes"] == 1
+    # at most the two batches of 0.1 s that each of four workers holds
+    for row in measure.killed(rows=40, seconds=0.05, dask=False):
+        assert row["same bits"] and 1 <= row["calls made again"] <= 2 * 4 * 2

@@ -59,7 +59,7 @@ class Pool:
         self.executor, self.density = executor, density
         self.token, self._payload = uuid.uuid4().hex, None
         self.seconds: float | None = None  # a call, as measured on workers
-        self._pids: set[int] = set()
+        self._watched: list[Any] = []  # processes of a multiprocessing.Pool, at the last look
         has = [name for name in ("submit", "apply_async", "map") if hasattr(executor, name)]
         check(
             has,
@@ -131,10 +131,14 @@ class Pool:
         )  # fmt: skip
 
     def someone_died(self) -> bool:
-        """Whether a process of a `multiprocessing.Pool` was replaced since the last look."""
-        pids = {process.pid for process in getattr(self.executor, "_pool", ())}
-        died, self._pids = bool(self._pids - pids), pids
-        return died
+        """Whether a process of a `multiprocessing.Pool` ended with an error since the last look."""
+        if self._way != "apply_async":  # MPI's executor has a `_pool` of another kind
+            return False
+        now = list(getattr(self.executor, "_pool", ()))
+        gone = [process for process in self._watched if process not in now]
+        self._watched = now
+        # a process that has made its maxtasksperchild calls ends with 0 and has lost nothing
+        return any(process.exitcode != 0 for process in gone)
 
 
 @dataclass
