@@ -15,8 +15,8 @@ last one. Everything learned is fixed before the first draw is kept.
 """
 
 import time
-from dataclasses import replace
 
+import jax.random as jr
 from flowjax.distributions import AbstractDistribution
 from jax.sharding import Mesh
 
@@ -33,14 +33,14 @@ from involutive.learning.find.search import find_modes
 from involutive.learning.fit.fit import fit_proposal, train_on_points
 from involutive.learning.fit.structure import try_structures
 from involutive.learning.given import as_initial, from_kernel, from_samples
-from involutive.learning.judge.compose import best_so_far, borne_out, measure
+from involutive.learning.judge.compose import best_so_far, borne_out, doubted, measure
 from involutive.learning.judge.looks import looked_at
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, initial_distribution, pose
 from involutive.learning.refine.replicas import try_replicas
 from involutive.learning.refine.rounds import more_rounds, next_round, polish
 from involutive.learning.settings import LearnSettings
-from involutive.learning.stages import Cost, Fitted, Found
+from involutive.learning.stages import Fitted, Found
 from involutive.sampling.devices import devices_here
 from involutive.sampling.draws import Draws
 from involutive.sampling.progress import Progress
@@ -160,17 +160,20 @@ def _pipeline(
             if fitted is None:
                 return best_so_far(problem, last, "budget")
             last = saved.write(fitted)
-        if last.rounds == 0 and not last.settled:
-            last = saved.write(train_on_points(problem, try_structures(problem, last)))
-        bar.update(ess_per_draw=last.proposal.ess)
         learned: Learned | None = None
-        if last.rounds == 0 and (last.settled or last.symmetries is not None):
-            stage(4)
-            learned = measure(problem, last, problem.keys.judge)
-            if borne_out(learned, last.proposal.ess, problem.settings):
-                return learned
-            spent = Cost(learned.outcome.evaluations, learned.outcome.seconds)
-            last = replace(last, settled=False, cost=spent)
+        while last.rounds == 0:
+            bar.update(ess_per_draw=last.proposal.ess)
+            if last.settled or (last.structured and last.symmetries is not None):
+                stage(4)
+                learned = measure(problem, last, jr.clone(problem.keys.judge))
+                if borne_out(learned, last.proposal.ess, problem.settings):
+                    return learned
+                last = doubted(last, learned)
+            if last.structured:
+                break
+            stage(2)
+            last, learned = train_on_points(problem, try_structures(problem, last)), None
+            saved.write(last)
         stage(3)
         judged, seconds = last, 0.0
         while more_rounds(problem, last, seconds):

@@ -135,6 +135,7 @@ class Fitted:
         reached: one row per training: seconds since the start, effective draws per draw.
         symmetries: exchanges and sign flips that leave the density alone, where they were looked
             for and found.
+        structured: whether structures were tried beside the mixture.
     """
 
     found: Found
@@ -149,3 +150,4 @@ class Fitted:
     cost: Cost
     reached: list[Row] = field(default_factory=list)
     symmetries: Symmetries | None = None
+    structured: bool = False

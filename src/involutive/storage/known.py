@@ -23,6 +23,7 @@ from involutive.auxiliary import (
     ManyNormal,
     MultipleTry,
 )
+from involutive.auxiliary.covered import Covered
 from involutive.auxiliary.defensive import DefensiveMixture
 from involutive.auxiliary.hierarchical import Hierarchical
 from involutive.auxiliary.products import ProductMixture
@@ -158,6 +159,7 @@ def _own() -> list[tuple[type, Callable[[Any], object] | None]]:
         (ManyNormal, None),
         (DefensiveMixture, None),
         (MultipleTry, None),
+        (Covered, None),
         (ProductMixture, None),
         (Hierarchical, None),
         (StudentTMixture, None),

@@ -57,6 +57,7 @@ Distributions = Iterator[tuple[str, AbstractDistribution]]
 
 def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
     """The best of the mixture and the structured proposals that the budget affords."""
+    fitted = replace(fitted, structured=True)
     if fitted.settled or fitted.proposal.ess >= problem.settings.suffices:
         return fitted
     spending = problem.spend(problem.settings.budget.structure, fitted.cost)

@@ -10,6 +10,7 @@ from jaxtyping import Array, Key
 from involutive._xla.batched import BatchedDistribution
 from involutive._xla.compilation import jit_once, on_device
 from involutive.auxiliary import GaussianMixture
+from involutive.auxiliary.covered import Covered
 from involutive.bijections.whitening import Whitening
 from involutive.core.keys import generator, split
 from involutive.involutions.blocks import FunctionBlock
@@ -77,11 +78,23 @@ def covered(kernel: Kernel, key: Key[Array, ""], settings: LearnSettings) -> Ker
     Far out, a light-tailed q falls faster than p; there w = p/q is large and a chain would hardly
     leave. With the wide component the first proposals from X are accepted at once.
     """
-    if not isinstance(kernel.auxiliary, GaussianMixture) or kernel.initial is None:
+    if kernel.initial is None:
         return kernel
+    if not isinstance(kernel.auxiliary, GaussianMixture):
+        return _over_structure(kernel, key, settings)
     mixture = components_of(kernel.auxiliary)
     wide = _around(kernel, mixture, key, settings)
     return _with_mixture(kernel, _widened(mixture, wide, 0.0, settings))
+
+
+def _over_structure(kernel: Kernel, key: Key[Array, ""], settings: LearnSettings) -> Kernel:
+    """The same for a proposal with structure: products, symmetries, hierarchies, Student-t."""
+    assert kernel.initial is not None
+    laws = zip((kernel.initial, kernel.auxiliary), split(key, 2), strict=True)
+    points = [BatchedDistribution(law).draws(each, ROWS // 2) for law, each in laws]
+    wide = normal_around(np.concatenate(points), settings.fit).distribution()
+    over = Covered(kernel.auxiliary, wide, settings.wide_share)
+    return eqx.tree_at(lambda k: k.auxiliary, kernel, over)
 
 
 def _widened(
@@ -112,8 +125,10 @@ def best_covered(
     chain for thousands of steps.
     """
     kernel = proposal.kernel
-    if not isinstance(kernel.auxiliary, GaussianMixture) or kernel.initial is None:
+    if kernel.initial is None:
         return proposal
+    if not isinstance(kernel.auxiliary, GaussianMixture):
+        return replace(proposal, kernel=_over_structure(kernel, key, settings))
     key_wide, key_draws = split(key, 2)
     mixture = components_of(kernel.auxiliary)
     wide = _around(kernel, mixture, key_wide, settings)

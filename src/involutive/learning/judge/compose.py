@@ -108,6 +108,14 @@ def borne_out(learned: Learned, promised: Number, settings: LearnSettings) -> bo
     return outcome.converged and outcome.ess_per_draw > judge.hoped * hoped
 
 
+def doubted(fitted: Fitted, learned: Learned) -> Fitted:
+    """A proposal that pilot chains did not bear out: its ESS per draw is what they measured."""
+    outcome = learned.outcome
+    proposal = replace(fitted.proposal, ess=min(fitted.proposal.ess, outcome.ess_per_draw))
+    spent = Cost(outcome.evaluations, outcome.seconds)
+    return replace(fitted, proposal=proposal, settled=False, cost=spent)
+
+
 def places_apart(
     problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
 ) -> tuple[np.ndarray, np.ndarray]:
