@@ -73,6 +73,8 @@ def behind(metrics: Metrics) -> str | None:
         return None
     widths = looked.get("widths") or [1.0]
     chains = metrics.draws.num_chains // 4
+    if looked.get("frugal"):
+        return None
     apart = (
         f"{chains} chains that started away from the proposal agree with the others, "
         if metrics.draws.provenance.get("elsewhere") and chains > 1
@@ -82,4 +84,20 @@ def behind(metrics: Metrics) -> str | None:
         f"{apart}climbs started at {min(widths):g} to {max(widths):g} times the width of X, and a "
         f"second search that compared the density with the proposal at {looked['places']:,} places "
         f"and climbed from {looked['climbs']:,} found nothing that is missed"
+    )
+
+
+def looked_frugally(metrics: Metrics) -> str | None:
+    """In words, how little frugal learning has looked; None if learning was not frugal.
+
+    Of n ascents that end in known modes, one that fewer than 3/n of the starts lead to may have
+    been missed, at 95 % (the rule of three).
+    """
+    looked = metrics.draws.provenance.get("looked")
+    if not looked or not looked.get("frugal"):
+        return None
+    most = max(int(looked["climbs"]) // 3, 1)
+    return (
+        f"Learning was frugal: {looked['places']:,} evaluations and {looked['climbs']} ascents "
+        f"looked for modes, so that one which fewer than one start in {most} leads to may be missed"
     )

@@ -10,7 +10,7 @@ import numpy as np
 from involutive.core.text import decimal
 from involutive.diagnostics.findings import Finding, Metrics
 from involutive.diagnostics.modes import line_of
-from involutive.diagnostics.search import behind
+from involutive.diagnostics.search import behind, looked_frugally
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,10 +61,10 @@ class Summary:
         )
         reasons = behind(self.metrics)
         if reasons is None:
-            return (
-                f"No sign of trouble in the chains: {numbers}. Nothing looked for modes that no "
-                "chain has visited."
+            looked = looked_frugally(self.metrics) or (
+                "Nothing looked for modes that no chain has visited"
             )
+            return f"No sign of trouble in the chains: {numbers}. {looked}."
         return f"Trustworthy: {numbers}; {reasons}."
 
     @property

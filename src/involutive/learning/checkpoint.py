@@ -8,6 +8,7 @@ import numpy as np
 
 import involutive.storage.known  # noqa: F401  registers what files may name
 from involutive.core.errors import check
+from involutive.learning.frugal.batches import Weighed
 from involutive.learning.problem import Problem
 from involutive.learning.stages import Fitted, Found
 from involutive.storage.codec import Decoder, Encoder
@@ -16,7 +17,7 @@ from involutive.storage.save_load import check_kind
 from involutive.targets.fingerprint import difference, fingerprint
 
 KIND = "learning"
-Stage = TypeVar("Stage", Found, Fitted)
+Stage = TypeVar("Stage", Found, Fitted, Weighed)
 
 
 @runtime_checkable
@@ -47,7 +48,7 @@ class SavedStages:
 
     def write(self, result: Stage) -> Stage:
         """Save and show a stage's result, and return it."""
-        if self.live is not None:
+        if self.live is not None and not isinstance(result, Weighed):
             self.live.show(result)
         if self.path is not None:
             encode = Encoder()
@@ -59,7 +60,7 @@ class SavedStages:
             write_tensors(self.path, encode.arrays, header)
         return result
 
-    def read(self) -> Found | Fitted | None:
+    def read(self) -> Found | Fitted | Weighed | None:
         """The last stage's result, or None if there is no file."""
         if self.path is None or not self.path.exists():
             return None

@@ -18,7 +18,7 @@ from involutive.kernel.kernel import AbstractKernel, Kernel
 from involutive.learning.find.annealing import finite_points
 from involutive.learning.find.climbs import Climbed
 from involutive.learning.find.search import gradients_useful
-from involutive.learning.fit.mixture import components_of
+from involutive.learning.fit.mixture import Components, components_of
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem
 from involutive.learning.refine.rounds import train_on_draws
@@ -57,17 +57,33 @@ def from_samples(problem: Problem, samples: ArrayLike) -> Fitted:
 
 def from_kernel(problem: Problem, kernel: AbstractKernel) -> Found:
     """What a kernel learned for a similar density proposes, to be weighed for this one."""
-    check(
-        isinstance(kernel, Learned) and kernel.target.dim == problem.target.dim,
-        f"start must be a learned kernel of {problem.target.dim} coordinates, got "
-        f"{type(kernel).__name__}; pass what inv.learn or inv.load returned",
-    )
+    _check_start(problem, kernel)
     assert isinstance(kernel, Learned)
     law = BatchedDistribution(proposal_law(kernel.proposal))
     key_points, key_far = split(problem.keys.find, 2)
     found = _found(problem, law.draws(key_points, problem.settings.particles), key_far)
     tops, factors, log_masses = _components(kernel.proposal, problem.settings.search.given_lightest)
     return replace(found, tops=tops, factors=factors, log_masses=log_masses)
+
+
+def _check_start(problem: Problem, kernel: AbstractKernel) -> None:
+    check(
+        isinstance(kernel, Learned) and kernel.target.dim == problem.target.dim,
+        f"start must be a learned kernel of {problem.target.dim} coordinates, got "
+        f"{type(kernel).__name__}; pass what inv.learn or inv.load returned",
+    )
+
+
+def components_of_kernel(problem: Problem, kernel: AbstractKernel) -> Components | None:
+    """The normals of a given kernel's proposal, without what only covers X; None of other kinds."""
+    _check_start(problem, kernel)
+    assert isinstance(kernel, Learned)
+    lightest = problem.settings.search.given_lightest
+    means, roots, log_weights = _components(kernel.proposal, lightest)
+    if not len(means):
+        return None
+    levels = log_weights - np.log(np.sum(np.exp(log_weights)))
+    return Components(levels, means, roots @ np.swapaxes(roots, 1, 2))
 
 
 def _components(proposal: Kernel, lightest: Number) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

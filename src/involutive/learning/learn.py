@@ -12,9 +12,13 @@
 
 Every stage is a function from one frozen result to the next (`stages.py`); a checkpoint holds the
 last one. Everything learned is fixed before the first draw is kept.
+
+Where calls of the density are dear, `frugal/` takes the place of all of this: every evaluation is
+kept and weighed, and the weights judge the proposal instead of a pilot.
 """
 
 import time
+from dataclasses import replace
 
 import jax.random as jr
 from flowjax.distributions import AbstractDistribution
@@ -32,7 +36,9 @@ from involutive.learning.checkpoint import SavedStages
 from involutive.learning.find.search import find_modes
 from involutive.learning.fit.fit import fit_proposal, train_on_points
 from involutive.learning.fit.structure import try_structures
-from involutive.learning.given import as_initial, from_kernel, from_samples
+from involutive.learning.frugal.batches import Weighed
+from involutive.learning.frugal.frugal import chosen, learn_frugally
+from involutive.learning.given import as_initial, components_of_kernel, from_kernel, from_samples
 from involutive.learning.judge.compose import best_so_far, borne_out, doubted, measure
 from involutive.learning.judge.looks import looked_at
 from involutive.learning.outcome import Learned
@@ -40,7 +46,7 @@ from involutive.learning.problem import Problem, initial_distribution, pose
 from involutive.learning.refine.replicas import try_replicas
 from involutive.learning.refine.rounds import more_rounds, next_round, polish
 from involutive.learning.settings import LearnSettings
-from involutive.learning.stages import Fitted, Found
+from involutive.learning.stages import Cost, Fitted, Found
 from involutive.sampling.devices import devices_here
 from involutive.sampling.draws import Draws
 from involutive.sampling.progress import Progress
@@ -78,7 +84,8 @@ def learn(
         initial: the distribution X to start from, starting points `(n, dim)`, draws, or a learned
             kernel whose proposal is X; by default the target's prior, or N(0, 3² I) without one.
         start: a kernel learned for a similar density (other data, another prior): its proposal is
-            weighed again for this one instead of a search from X.
+            weighed again for this one instead of a search from X, a few thousand evaluations where
+            the two overlap.
         budget: seconds, or `Budget(seconds=..., evaluations=...)`; about five minutes by default.
         settings: sizes and thresholds of every stage.
         strategy: "pipeline", or "bootstrap": the paper's network and adversarial objective, trained
@@ -117,11 +124,7 @@ def learn(
     problem = pose(
         target, law, settings, as_budget(budget), root, progress, devices_here(mesh), began
     )
-    given = None
-    if samples is not None:
-        given = from_samples(problem, samples)
-    elif start is not None:
-        given = from_kernel(problem, start)
+    given = None if samples is None else from_samples(problem, samples)
     if strategy == "bootstrap":
         from involutive.learning.bootstrap import learn_by_bootstrap
 
@@ -129,16 +132,42 @@ def learn(
     shown = view("live")(target) if live else None
     saved = SavedStages(checkpoint, problem, shown)
     with Progress("learning", None, progress, most=problem.plan.seconds) as bar:
-        learned = _pipeline(
-            problem, given_initial, given or (saved.read() if resume else None), saved, bar
-        )
+        last, spent = given or (saved.read() if resume else None), Cost()
+        if isinstance(last, Weighed) or (last is None and _frugal(problem, start)):
+            learned = _frugally(problem, start, last, saved, bar)
+            if learned.outcome.converged or start is None or chosen(problem):
+                return learned
+            spent = Cost(learned.outcome.evaluations, learned.outcome.seconds)
+        if start is not None and not isinstance(last, Found | Fitted):
+            last = from_kernel(problem, start)
+            last = replace(last, cost=last.cost + spent)
+        learned = _pipeline(problem, given_initial, last, saved, bar)
         return looked_at(problem, learned)
+
+
+def _frugal(problem: Problem, start: AbstractKernel | None) -> bool:
+    """Whether every evaluation is to count: where calls are dear, or a kernel is given."""
+    if problem.plan.too_small:
+        return False
+    given = start is not None and components_of_kernel(problem, start) is not None
+    return chosen(problem) or (given and problem.settings.frugal.on is None)
+
+
+def _frugally(
+    problem: Problem,
+    start: AbstractKernel | None,
+    last: Weighed | None,
+    saved: SavedStages,
+    bar: Progress,
+) -> Learned:
+    given = None if start is None else components_of_kernel(problem, start)
+    return learn_frugally(problem, given, last, saved, bar)
 
 
 def _pipeline(
     problem: Problem,
     initial: AbstractDistribution | ArrayLike | None,
-    last: Found | Fitted | None,
+    last: Found | Fitted | Weighed | None,
     saved: SavedStages,
     bar: Progress,
 ) -> Learned:
@@ -147,6 +176,7 @@ def _pipeline(
     def stage(number: int) -> None:
         bar.stage(STAGES[number - 1], number, len(STAGES))
 
+    assert not isinstance(last, Weighed)
     try:
         if last is None and problem.plan.too_small:
             return best_so_far(problem, None, "budget")

@@ -26,7 +26,8 @@ class Outcome:
     Args:
         acceptance: mean acceptance of the kernel in the pilot run.
         ess_per_draw: effective draws per draw, the minimum over coordinates and |x|².
-        r_hat: the maximum over coordinates and |x|², over chains started apart.
+        r_hat: the maximum over coordinates and |x|², over chains started apart; NaN where learning
+            was frugal and ran none.
         rounds: rounds of chains and training.
         evaluations: density evaluations; a gradient counts as three.
         seconds: wall time.
@@ -69,11 +70,12 @@ class Outcome:
     def __str__(self) -> str:
         verdict = "converged" if self.converged else f"NOT converged: {self.advice}"
         ended = "" if self.ended == "finished" else f" ({self.ended})"
+        frugal = self.looked is not None and self.looked.frugal
+        by = "by weights, no pilot" if frugal else f"R-hat {self.r_hat:.3f} from separate starts"
         return (
             f"learned in {self.seconds:.1f} s{ended}, {self.rounds} rounds, "
             f"{self.evaluations:,} density evaluations: {self.ess_per_draw:.2f} effective draws "
-            f"per draw at acceptance {self.acceptance:.2f}, R-hat {self.r_hat:.3f} from separate "
-            f"starts; {verdict}"
+            f"per draw at acceptance {self.acceptance:.2f}, {by}; {verdict}"
         )
 
     def __repr__(self) -> str:

@@ -102,6 +102,8 @@ class Looked:
         places: at which the last look compared the density with the proposal, 0 if none was made.
         climbs: made from some of them.
         missed: estimated share of the mass that neither the proposal nor the pilot chains cover.
+        frugal: whether learning was frugal: `places` are then all of its evaluations, `climbs` all
+            of its ascents.
     """
 
     starts: int = 0
@@ -114,6 +116,7 @@ class Looked:
     places: int = 0
     climbs: int = 0
     missed: Number = 0.0
+    frugal: bool = False
 
 
 @register

@@ -7,6 +7,7 @@ standard result, or "a guess" that nobody has measured.
 from involutive.learning.settings.bootstrap import BootstrapSettings
 from involutive.learning.settings.budget import BudgetSettings
 from involutive.learning.settings.fit import FitSettings
+from involutive.learning.settings.frugal import FrugalSettings
 from involutive.learning.settings.judge import JudgeSettings
 from involutive.learning.settings.learn_settings import LearnSettings
 from involutive.learning.settings.look import LookSettings
@@ -19,6 +20,7 @@ __all__ = [
     "BootstrapSettings",
     "BudgetSettings",
     "FitSettings",
+    "FrugalSettings",
     "JudgeSettings",
     "LearnSettings",
     "LookSettings",

@@ -8,6 +8,7 @@ from involutive.learning.settings.bootstrap import BootstrapSettings
 from involutive.learning.settings.budget import BudgetSettings
 from involutive.learning.settings.checks import check_not_negative
 from involutive.learning.settings.fit import FitSettings
+from involutive.learning.settings.frugal import FrugalSettings
 from involutive.learning.settings.judge import JudgeSettings
 from involutive.learning.settings.look import LookSettings
 from involutive.learning.settings.refine import RefineSettings
@@ -25,6 +26,7 @@ GROUPS = {
     "judge": JudgeSettings,
     "look": LookSettings,
     "bootstrap": BootstrapSettings,
+    "frugal": FrugalSettings,
 }
 
 
@@ -98,6 +100,7 @@ class LearnSettings:
         judge: composing, and what pilot chains must show.
         look: the last look for what was missed.
         bootstrap: sizes of `strategy="bootstrap"`.
+        frugal: learning where every evaluation is dear.
 
     Raises:
         InputError: if a number is negative, or a group is not of its class.
@@ -164,6 +167,7 @@ class LearnSettings:
     judge: JudgeSettings = field(default_factory=JudgeSettings)
     look: LookSettings = field(default_factory=LookSettings)
     bootstrap: BootstrapSettings = field(default_factory=BootstrapSettings)
+    frugal: FrugalSettings = field(default_factory=FrugalSettings)
 
     def __post_init__(self) -> None:
         check_not_negative(self)

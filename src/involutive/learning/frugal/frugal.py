@@ -1,0 +1,109 @@
+"""Frugal learning: where a call of the density is dear, every evaluation counts and none is lost.
+
+1. `explore` evaluates X at several widths and ascends from there, until hardly any ascent ends in
+   a mode that no other has reached.
+2. `next_batch`, repeated: refit the mixture to every evaluation so far by deterministic-mixture
+   weights, draw a batch from it, judge it on that batch; until batches do not pay any more.
+3. `search_again` ascends from other places; what the mixture does not cover joins it, and 2. goes
+   on.
+4. `settled` makes the kernel, judged by the weights it has.
+"""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from involutive._xla.batched import BatchedDistribution, OutOfBudget
+from involutive._xla.cost import operations
+from involutive._xla.threads import one_thread
+from involutive.learning.checkpoint import SavedStages
+from involutive.learning.fit.mixture import Components
+from involutive.learning.frugal.batches import (
+    Weighed,
+    explore,
+    more_batches,
+    next_batch,
+    search_again,
+)
+from involutive.learning.frugal.settle import settled
+from involutive.learning.judge.compose import best_so_far
+from involutive.learning.outcome import Learned
+from involutive.learning.problem import Problem
+from involutive.sampling.progress import Progress
+
+STAGES = ("finding modes", "weighing batches", "searching for more")
+
+
+def chosen(problem: Problem) -> bool:
+    """Whether learning should be frugal: as told, by a small budget, or by the cost of a call."""
+    frugal, plan, target = problem.settings.frugal, problem.plan, problem.target
+    if frugal.on is not None:
+        return frugal.on
+    if target.dim > frugal.most_dim:
+        return False
+    evaluations = plan.budget.evaluations
+    if evaluations is not None and evaluations < frugal.below:
+        return True
+    if target.black_box is not None:
+        return frugal.ordinary * _seconds_per_call(problem) > plan.seconds
+    work = operations(target.log_density, target.dim)
+    return frugal.ordinary * work > frugal.speed * plan.seconds
+
+
+def _seconds_per_call(problem: Problem) -> float:
+    """Seconds per call of a density of the host: the quickest of a few batches of one."""
+    rows = problem.target.log_density.rows  # type: ignore[attr-defined]
+    box, frugal = problem.target.black_box, problem.settings.frugal
+    each = frugal.timed_pool if box is not None and box.pool is not None else 1
+    draws = BatchedDistribution(problem.law).draws(problem.keys.early, frugal.timed_calls * each)
+    found = []
+    for points in np.split(draws, frugal.timed_calls):
+        began = time.perf_counter()
+        rows(points)
+        found.append((time.perf_counter() - began) / each)
+    return min(found)
+
+
+def learn_frugally(
+    problem: Problem,
+    given: Components | None,
+    last: Weighed | None,
+    saved: SavedStages,
+    bar: Progress,
+) -> Learned:
+    """Learn within the budget; on Ctrl-C keep what there is.
+
+    Args:
+        problem: the density, with sizes.
+        given: a proposal to start from, learned for a similar density.
+        last: the result of a run that is resumed.
+        saved: keeps every result.
+        bar: shows progress.
+    """
+
+    def stage(number: int) -> None:
+        bar.stage(STAGES[number - 1], number, len(STAGES))
+
+    weighed = last
+    try:
+        with one_thread():
+            if weighed is None:
+                stage(1)
+                weighed = saved.write(explore(problem, given))
+            while not weighed.ended:
+                stage(2)
+                bar.update(modes=weighed.modes or None)
+                while more_batches(problem, weighed):
+                    weighed = saved.write(next_batch(problem, weighed))
+                    bar.update(ess_per_draw=weighed.ess)
+                if not weighed.ended:
+                    stage(3)
+                    weighed = saved.write(search_again(problem, weighed))
+    except OutOfBudget:
+        return best_so_far(problem, None, "budget")
+    except KeyboardInterrupt:
+        if weighed is None:
+            return best_so_far(problem, None, "interrupted")
+        weighed = replace(weighed, ended="interrupted")
+    return settled(problem, weighed)

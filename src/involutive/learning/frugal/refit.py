@@ -1,0 +1,136 @@
+"""The mixture fitted anew to every evaluation so far, by weighted EM.
+
+While the weights are uneven they are tempered: EM fits `s^(1-β) p^β`, with the largest β that
+leaves enough effective draws, so that one heavy point cannot draw every component to itself. Which
+number of components serves best is judged on evaluations that were held back.
+"""
+
+import numpy as np
+from jaxtyping import Array, Key
+
+from involutive.bijections.whitening import whitening
+from involutive.core.keys import generator, split
+from involutive.learning.fit.em import fit_mixture, improved
+from involutive.learning.fit.mixture import Components, merged
+from involutive.learning.fit.weighted import Space, WeightedSample
+from involutive.learning.frugal.archive import Archive
+from involutive.learning.settings import LearnSettings
+from involutive.learning.weights import effective, relative
+
+
+def affine(mixture: Components, mean: np.ndarray, factor: np.ndarray) -> Components:
+    """The mixture of `mean + factor z` for z of a mixture."""
+    means = mean + mixture.means @ factor.T
+    return Components(mixture.log_weights, means, factor @ mixture.covariances @ factor.T)
+
+
+def tempering(log_weights: np.ndarray, goal: float) -> float:
+    """The largest β up to one with which the weights `w^β` leave `goal` effective draws."""
+    finite = log_weights[np.isfinite(log_weights)]
+    if effective(finite) >= goal or len(finite) <= goal:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if effective(middle * finite) >= goal else (low, middle)
+    return max(low, 1e-6)
+
+
+def refit(
+    archive: Archive, start: Components | None, wide: Components, key: Key[Array, ""],
+    settings: LearnSettings,
+) -> tuple[Components, float]:  # fmt: skip
+    """Fit a mixture to all evaluations, from the one before where there is one.
+
+    Returns the mixture, and the tempering β of the weights that it was fitted to. The one before
+    stays as it is where nothing is better: few draws would spoil covariances of Hessians.
+    """
+    key_pick, key_hold, key_more = split(key, 3)
+    dim, frugal = archive.points.shape[1], settings.frugal
+    beta = tempering(archive.log_weights, frugal.effective * (dim + 1))
+    sample = archive.tempered(beta)
+    kept = sample.weights > 1e-9 * sample.weights.max()
+    sample = WeightedSample(*(part[kept] for part in sample))
+    g = whitening(sample.picked(max(len(sample.points), 200), generator(key_pick)))
+    mean, factor = (np.asarray(part.unwrap(), np.float64) for part in (g.mean, g.factor))
+    inverse = np.linalg.inv(factor)
+    white = sample._replace(points=(sample.points - mean) @ inverse.T)
+    space = Space(NeverAsked(dim), np.zeros(dim), np.eye(dim), _white(wide, mean, inverse), settings)
+    held = generator(key_hold).uniform(size=len(white.points)) < frugal.held
+    seen, unseen = (WeightedSample(*(part[rows] for part in white)) for rows in (~held, held))
+    before = None if start is None else _white(start, mean, inverse)
+    best, most = None, -1.0
+    for mixture in _candidates(before, seen, beta, key_more, settings):
+        ess = space.judged(mixture, unseen).ess
+        if best is None or ess > frugal.helps * most:
+            best, most = mixture, ess
+    assert best is not None
+    if start is not None and best is before:
+        return start, beta
+    return affine(_again(best, white, settings), mean, factor), beta
+
+
+def _white(mixture: Components, mean: np.ndarray, inverse: np.ndarray) -> Components:
+    return affine(mixture._replace(means=mixture.means - mean), np.zeros(len(mean)), inverse)
+
+
+def _again(mixture: Components, sample: WeightedSample, settings: LearnSettings) -> Components:
+    """The mixture after some iterations of EM; components with few points stay put."""
+    prior = settings.fit.prior_points * mixture.means.shape[1]
+    fitted = improved(
+        mixture, sample.points, sample.weights, settings.em_steps, settings.fit, prior
+    )
+    heavy = fitted.log_weights > np.log(settings.fit.em_floor)
+    levels = fitted.log_weights[heavy]
+    return Components(
+        levels - np.log(np.sum(np.exp(levels))), fitted.means[heavy], fitted.covariances[heavy]
+    )
+
+
+def _candidates(
+    before: Components | None,
+    sample: WeightedSample,
+    beta: float,
+    key: Key[Array, ""],
+    settings: LearnSettings,
+) -> list[Components]:
+    """The mixture before fitted on, a simpler one, and two of more components, smallest first."""
+    frugal, (n, dim) = settings.frugal, sample.points.shape
+    found = list[Components]()
+    size = 0
+    if before is not None:
+        same = _again(before, sample, settings)
+        few = merged(same, settings.fit.overlap, settings.fit.light)
+        if beta == 1.0 and len(few.means) < len(same.means):
+            found.append(_again(few, sample, settings))
+        found += [before, same]
+        size = len(before.means)
+    worth = effective(sample.log_p - sample.log_s)
+    most = int(min(worth / (frugal.points_per * (dim + 1)), frugal.most_components))
+    counts = {int(np.ceil(frugal.more * size)) + 1} if size else {1, 2, 4, 8}
+    for key_count, count in zip(split(key, len(counts)), sorted(counts), strict=True):
+        count = min(count, max(most, 1))
+        if count <= size:
+            continue
+        weights = sample.weights
+        seeding = weights
+        if before is not None:  # more of them where q lacks most
+            lack = sample.log_p - found[-1].log_density(sample.points)
+            lack = relative(np.clip(lack - np.median(lack[weights > 0]), -2.0, 2.0))
+            seeding = weights * lack
+        found.append(fit_mixture(
+            sample.points, count, key_count, settings.fit, weights, None, seeding
+        ))  # fmt: skip
+    return found
+
+
+class NeverAsked:
+    """A density that is never asked: all evaluations were made before."""
+
+    dtype, left = float, 0.0
+
+    def __init__(self, dim: int):
+        self.dim = dim
+
+    def values(self, points: np.ndarray) -> np.ndarray:
+        raise NotImplementedError

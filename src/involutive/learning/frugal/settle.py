@@ -1,0 +1,162 @@
+"""From weighed evaluations to a kernel: judged by the weights it has, started from its draws.
+
+No pilot is run. Every evaluation says what p/q is there, and its weight what share of the target it
+stands for, so that acceptance and effective draws per draw of chains follow (`chain_metrics`).
+Where the proposal suffices it moves chains alone, at one evaluation per step.
+"""
+
+import numpy as np
+from jaxtyping import Array, Key
+
+from involutive._xla.compilation import on_device
+from involutive.auxiliary import GaussianMixture
+from involutive.bijections.whitening import whitening
+from involutive.core.keys import generator, split
+from involutive.involutions.blocks import FunctionBlock
+from involutive.kernel.kernel import AbstractKernel, Kernel
+from involutive.learning.fit.mixture import Components, joined
+from involutive.learning.frugal.archive import Archive
+from involutive.learning.frugal.batches import Weighed, frame, wide_normal
+from involutive.learning.frugal.refit import affine
+from involutive.learning.judge.compose import compose
+from involutive.learning.judge.independence import chain_metrics
+from involutive.learning.outcome import Learned, Outcome
+from involutive.learning.problem import Problem
+from involutive.learning.refine.local import move_within_modes
+from involutive.learning.settings import LearnSettings
+from involutive.learning.stages import Looked
+from involutive.learning.weights import log_mean
+
+
+def settled(problem: Problem, weighed: Weighed) -> Learned:
+    """The kernel of what was weighed, without another evaluation."""
+    key_pick, key_starts = split(problem.keys.judge, 2)
+    settings, archive = problem.settings, weighed.archive
+    wide = wide_normal(problem, archive, frame(problem))
+    q, metrics = with_tails(archive, weighed.mixture, wide, settings)
+    ess = min(metrics["ess"], weighed.ess) if weighed.ess else 0.0
+    kernel = _proposal(problem, archive, q, key_pick)
+    moves: AbstractKernel = kernel
+    if ess < settings.poor:
+        local = move_within_modes(kernel, False, settings.refine)
+        moves = compose(kernel, local, settings.judge.early_chance)
+    advice = _advice(weighed, ess, problem)
+    outcome = Outcome(
+        acceptance=metrics["acceptance"],
+        ess_per_draw=ess,
+        r_hat=float("nan"),
+        rounds=0,
+        evaluations=weighed.cost.evaluations,
+        seconds=weighed.cost.seconds,
+        converged=not advice,
+        advice=advice,
+        history=weighed.history,
+        reached=weighed.reached,
+        ended=weighed.ended or "finished",
+        modes=weighed.modes,
+        looked=_looked(weighed, settings),
+    )
+    starts = _elsewhere(archive, settings)
+    warmup = settings.frugal.warmup if ess >= settings.poor else settings.judge.warmup[1]
+    return Learned(
+        problem.target, _weighed_draws(archive, weighed.mixture, key_starts, settings), moves,
+        warmup, outcome, on_device(starts.astype(kernel_dtype(kernel))),
+    )  # fmt: skip
+
+
+def with_tails(
+    archive: Archive, mixture: Components, wide: Components, settings: LearnSettings
+) -> tuple[Components, dict[str, float]]:
+    """The mixture with the share of stretched components that serves chains best, and a cover."""
+    stretched = joined(
+        [mixture.inflated(factor) for factor in settings.frugal.stretches],
+        np.full(len(settings.frugal.stretches), 1 / len(settings.frugal.stretches)),
+    )
+    best, most = mixture, {"acceptance": 0.0, "ess": -1.0}
+    for tails in settings.frugal.tails:
+        rest = 1 - settings.wide_share
+        parts, shares = [mixture, wide], [rest, settings.wide_share]
+        if tails:
+            parts, shares = (
+                [mixture, stretched, wide],
+                [rest * (1 - tails), rest * tails, settings.wide_share],
+            )
+        q = joined(parts, shares)
+        log_q, log_s = q.log_density(archive.points), archive.log_s
+        at = archive.log_p - log_q
+        found = chain_metrics(at, archive.log_weights, at, log_q - log_s)
+        if found["ess"] > most["ess"]:
+            best, most = q, found
+    return best, most
+
+
+def kernel_dtype(kernel: Kernel) -> np.dtype:
+    """The precision of a kernel's proposal."""
+    assert isinstance(kernel.auxiliary, GaussianMixture)
+    return np.dtype(kernel.auxiliary.means.dtype)
+
+
+def _proposal(problem: Problem, archive: Archive, q: Components, key: Key[Array, ""]) -> Kernel:
+    """An independence proposal from q, behind a whitening of the weighed draws."""
+    sample = archive.tempered(1.0)
+    picked = sample.picked(problem.settings.fit.far_draws, generator(key))
+    g = whitening(picked.astype(np.result_type(float)))
+    mean, inverse = (
+        np.asarray(part.unwrap(), np.float64) for part in (g.mean, g.inverse_factor)
+    )
+    white = affine(q._replace(means=q.means - mean), np.zeros(len(mean)), inverse)
+    return Kernel(problem.target, FunctionBlock(g), white.distribution(), problem.law)
+
+
+def _weighed_draws(
+    archive: Archive, mixture: Components, key: Key[Array, ""], settings: LearnSettings
+) -> GaussianMixture:
+    """Narrow normals around draws picked by weight: where most chains start."""
+    frugal = settings.frugal
+    picked = archive.tempered(1.0).picked(frugal.starts, generator(key))
+    pooled = np.einsum("k,kij->ij", np.exp(mixture.log_weights), mixture.covariances)
+    narrow = np.tile(frugal.start_width**2 * pooled, (len(picked), 1, 1))
+    return Components(np.full(len(picked), -np.log(len(picked))), picked, narrow).distribution()
+
+
+def _elsewhere(archive: Archive, settings: LearnSettings) -> np.ndarray:
+    """Places that do not depend on the proposal: the first evaluations, of X and its widths."""
+    finite = archive.points[: archive.of_x][np.isfinite(archive.log_p[: archive.of_x])]
+    rows = finite if len(finite) else archive.points[np.isfinite(archive.log_p)]
+    return rows[: settings.search.dispersed]
+
+
+def _looked(weighed: Weighed, settings: LearnSettings) -> Looked:
+    archive = weighed.archive
+    return Looked(
+        starts=min(archive.of_x, settings.search.dispersed),
+        widths=(*settings.frugal.widths, 1.0),
+        second=weighed.ascents,
+        new=weighed.new,
+        log_z_weights=log_mean(archive.log_weights),
+        places=len(archive),
+        climbs=weighed.ascents,
+        frugal=True,
+    )
+
+
+def _advice(weighed: Weighed, ess: float, problem: Problem) -> str:
+    """What to try, or nothing if the weights have nothing against the proposal."""
+    frugal = problem.settings.frugal
+    if weighed.ended == "interrupted":
+        return "learning was interrupted; run it again, or resume from its checkpoint"
+    effective = weighed.archive.effective
+    enough = effective >= frugal.trusted and ess >= frugal.least_ess
+    more = "pass a larger budget=, or initial= that covers every mode"
+    if weighed.ended == "budget" and not (enough and weighed.searches):
+        return (
+            f"the budget ended after {weighed.cost.evaluations:,} evaluations, before the proposal "
+            f"was fitted and a second search was made; {more}"
+        )
+    if weighed.new:
+        return f"the last search found {weighed.new} modes that the proposal does not cover; {more}"
+    if effective < frugal.trusted:
+        return f"the evaluations are worth {effective:.0f} effective draws, too few to judge; {more}"
+    if ess < frugal.least_ess:
+        return f"only {ess:.3f} effective draws per draw; {more}"
+    return ""

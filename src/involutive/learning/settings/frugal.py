@@ -1,0 +1,155 @@
+"""Frugal learning: for densities whose calls are dear, so that evaluations are the cost."""
+
+from dataclasses import dataclass
+
+from involutive.core.types import Number
+from involutive.learning.settings.checks import check_not_negative
+
+
+@dataclass(frozen=True)
+class FrugalSettings:
+    """When learning is frugal, and the sizes and thresholds of it.
+
+    Args:
+        on: True for always, False for never; None to decide by the budget and by the cost of a
+            call. [the user's choice]
+        below: evaluations of a budget below which learning is frugal. [a guess]
+        ordinary: evaluations of ordinary learning without gradients: where so many calls of a
+            density on the host, as timed, exceed the budget in seconds, learning is frugal.
+            [measured by `python -m involutive.bench.frugal --ordinary`]
+        timed_calls: calls that are timed; the quickest counts. [a guess]
+        timed_pool: calls at once where a pool makes them. [a guess]
+        speed: arithmetic operations per second of a JAX density, by which the same is decided
+            without a clock. [a guess, on the fast side]
+        most_dim: coordinates up to which learning is frugal unless told: Hessians take as many
+            evaluations as a coordinate squared. [a guess]
+        goal: effective draws that will be asked of the kernel: a batch must save more evaluations
+            there than it costs. [the benchmark's goal]
+        first: draws of the first batch, and as many more per dimension. [a guess]
+        widths: multiples of X's width in the first batch, beside X itself. [a guess]
+        width_share: share of the first batch at those widths. [a guess]
+        ascents: ascents per party. [a guess]
+        least_ascents: fewest ascents of a first search. [a guess: a mode that one start in twenty
+            leads to is missed by one search in ten]
+        per_mode: fewest ascents per mode that was found. [a guess: coupon collector's]
+        most_ascents: most ascents of it. [a guess]
+        later_ascents: ascents of a later search. [a guess]
+        unseen: share of ascents that may end in a mode seen once (Good and Turing's estimate of
+            what was not seen) for the search to end. [a guess]
+        ascent_share: share of a budget of evaluations that ascents may take. [a guess]
+        ascent_steps: most steps of an ascent. [a guess]
+        ascent_rise: nats of predicted rise below which an ascent ends. [a guess]
+        probe: first distance of a probe for slopes, in sds of X. [a guess]
+        probe_scale: later distances, in local scales. [a guess]
+        probe_least: smallest distance, in sds of X. [a guess]
+        trust: first length of a step, in sds of X times √dim. [a guess]
+        trust_change: factors on it after a step that failed and one that rose. [a guess]
+        tries: lengths of the step that are tried. [a guess]
+        try_noise: sd of the noise on a try, in local scales. [a guess: its density must be known]
+        along: places between two tops, shares of the way, at which a valley would show. [a guess]
+        valley: nats below the lower of two tops that make a valley between two modes. [a guess]
+        regressed_points: evaluations near a top, per term of a quadratic, without which none is
+            fitted to them. [a guess]
+        regressed_radius: how far beyond √dim local scales they lie at most. [a guess]
+        regressed_rest: nats by which the quadratic may err. [a guess]
+        regressed_least: least curvature of it, in local scales. [a guess]
+        regressed_draws: draws around every top beforehand, per term. [a guess]
+        widest: largest scale of a mode, in sds of X. [a guess]
+        batch: draws of a batch, and as many more per dimension. [a guess]
+        batch_growth: share by which a batch is larger than the one before it was at first. [a guess]
+        effective: effective draws per dimension below which weights are tempered. [a guess]
+        held: share of the evaluations that candidates are compared on. [a guess]
+        more: factor on the number of components of a larger candidate. [a guess]
+        most_components: most components. [a guess]
+        points_per: effective draws per component and dimension of a larger candidate. [a guess]
+        helps: factor of effective draws that a larger candidate must gain. [a guess]
+        poor: effective draws per draw below which a batch explores. [a guess]
+        exploring: shares of an exploring batch: q, q stretched, scouts around the points that q
+            covers least, one wide normal over X. [a guess]
+        settled: the same shares of a later batch. [standard: defensive importance sampling,
+            Hesterberg 1995]
+        scouts: points that scouts are drawn around. [a guess]
+        most_batches: most batches between two searches. [a guess]
+        patience: batches in a row that do not pay for themselves, after which fitting ends.
+            [a guess]
+        searches: searches after the first, each for what the mixture misses. [a guess]
+        given_share: share of the first batch from a given kernel's proposal. [a guess]
+        trusted: effective draws, in all, without which weights judge nothing. [standard: Vehtari et
+            al. 2021]
+        least_ess: effective draws per draw below which the proposal is said to fail. [a guess]
+        tails: candidate shares of proposals from components stretched by `stretches`. [a guess]
+        stretches: factors on the covariances of those components. [a guess]
+        warmup: steps to discard, most of which serve the chains that start elsewhere. [a guess]
+        starts: weighed draws that chains start from. [a guess]
+        start_width: sd around them, in the scale within modes. [a guess]
+
+    Raises:
+        InputError: if a number is negative.
+
+    Example:
+        >>> import involutive as inv
+        >>> inv.LearnSettings(frugal=inv.FrugalSettings(on=True)).frugal.goal
+        10000
+    """
+
+    on: bool | None = None
+    below: Number = 250_000
+    ordinary: Number = 300_000
+    timed_calls: int = 3
+    timed_pool: int = 16
+    speed: Number = 1e10
+    most_dim: int = 50
+    goal: Number = 10_000
+    first: tuple[int, int] = (500, 50)
+    widths: tuple[Number, ...] = (0.1, 0.3, 2.0, 4.0)
+    width_share: Number = 0.4
+    ascents: int = 16
+    least_ascents: int = 48
+    per_mode: int = 16
+    most_ascents: int = 192
+    later_ascents: int = 32
+    unseen: Number = 0.02
+    ascent_share: Number = 0.35
+    ascent_steps: int = 25
+    ascent_rise: Number = 0.1
+    probe: Number = 0.1
+    probe_scale: Number = 0.5
+    probe_least: Number = 1e-4
+    trust: Number = 2.0
+    trust_change: tuple[Number, Number] = (0.2, 2.0)
+    tries: tuple[Number, ...] = (1.0, 0.4, 0.1)
+    try_noise: Number = 0.03
+    along: tuple[Number, ...] = (0.25, 0.5, 0.75)
+    valley: Number = 1.0
+    regressed_points: Number = 1.3
+    regressed_radius: Number = 2.0
+    regressed_rest: Number = 0.3
+    regressed_least: Number = 0.01
+    regressed_draws: Number = 0.75
+    widest: Number = 2.0
+    batch: tuple[int, int] = (500, 75)
+    batch_growth: Number = 0.1
+    effective: Number = 10.0
+    held: Number = 0.25
+    more: Number = 1.5
+    most_components: int = 128
+    points_per: Number = 4.0
+    helps: Number = 1.02
+    poor: Number = 0.3
+    exploring: tuple[float, ...] = (0.5, 0.25, 0.15, 0.1)
+    settled: tuple[float, ...] = (0.85, 0.1, 0.02, 0.03)
+    scouts: int = 8
+    most_batches: int = 24
+    patience: int = 2
+    searches: int = 3
+    given_share: Number = 0.8
+    trusted: Number = 400.0
+    least_ess: Number = 0.1
+    tails: tuple[Number, ...] = (0.0, 0.05, 0.15)
+    stretches: tuple[Number, ...] = (3.0, 20.0)
+    warmup: int = 10
+    starts: int = 256
+    start_width: Number = 0.1
+
+    def __post_init__(self) -> None:
+        check_not_negative(self)
