@@ -37,6 +37,14 @@ def test_chains_alone_earn_less(learned):
     assert "Nothing looked for modes" in verdict
 
 
+def test_a_frugal_kernel_says_how_little_was_looked(learned):
+    looked = replace(learned.outcome.looked, frugal=True, places=4000, climbs=60)
+    verdict = sampled(learned.recorded(replace(learned.outcome, looked=looked))).summary().verdict
+    assert verdict.startswith("No sign of trouble in the chains: at least")
+    assert "4,000 evaluations and 60 ascents looked for modes" in verdict
+    assert "one start in 20 leads to may be missed" in verdict
+
+
 def test_a_proposal_that_misses_a_mode_is_found_out_by_chains_from_elsewhere(learned):
     """All chains from the proposal agree; those from X end in the mode that it misses."""
     target = learned.target

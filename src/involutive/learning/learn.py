@@ -36,8 +36,8 @@ from involutive.learning.checkpoint import SavedStages
 from involutive.learning.find.search import find_modes
 from involutive.learning.fit.fit import fit_proposal, train_on_points
 from involutive.learning.fit.structure import try_structures
-from involutive.learning.frugal.batches import Weighed
 from involutive.learning.frugal.frugal import chosen, learn_frugally
+from involutive.learning.frugal.weighed import Weighed
 from involutive.learning.given import as_initial, components_of_kernel, from_kernel, from_samples
 from involutive.learning.judge.compose import best_so_far, borne_out, doubted, measure
 from involutive.learning.judge.looks import looked_at

@@ -60,7 +60,6 @@ class Trail:
         self.normals.append(Components(counts, self.frame.colour(centres), covariances))
         return values.reshape(places.shape[:2])
 
-
     def normal(self, means: np.ndarray, roots: np.ndarray, noise: np.ndarray) -> None:
         """Evaluate draws `mean + root z` of one normal per mean, `(m, k, dim)` noise z."""
         rows = means[:, None] + np.einsum("nij,nkj->nki", roots, noise)
@@ -110,7 +109,9 @@ def ascend(
         with np.errstate(invalid="ignore"):
             failed = ~(rise > settings.tries[-1] * hoped)
         length = np.linalg.norm(steps, axis=1)
-        trust[going] = np.where(failed, less * np.minimum(trust[going], length), more * trust[going])
+        trust[going] = np.where(
+            failed, less * np.minimum(trust[going], length), more * trust[going]
+        )
         better = rise > 0
         x[going[better]], f[going[better]] = at[better], risen[better]
         lost = trust[going] < settings.probe_least

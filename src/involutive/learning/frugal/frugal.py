@@ -12,6 +12,7 @@
 import time
 from dataclasses import replace
 
+import jax.random as jr
 import numpy as np
 
 from involutive._xla.batched import BatchedDistribution, OutOfBudget
@@ -19,14 +20,11 @@ from involutive._xla.cost import operations
 from involutive._xla.threads import one_thread
 from involutive.learning.checkpoint import SavedStages
 from involutive.learning.fit.mixture import Components
-from involutive.learning.frugal.batches import (
-    Weighed,
-    explore,
-    more_batches,
-    next_batch,
-    search_again,
-)
+from involutive.learning.frugal.again import search_again
+from involutive.learning.frugal.batches import more_batches, next_batch
+from involutive.learning.frugal.explore import explore
 from involutive.learning.frugal.settle import settled
+from involutive.learning.frugal.weighed import Weighed
 from involutive.learning.judge.compose import best_so_far
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem
@@ -56,7 +54,8 @@ def _seconds_per_call(problem: Problem) -> float:
     rows = problem.target.log_density.rows  # type: ignore[attr-defined]
     box, frugal = problem.target.black_box, problem.settings.frugal
     each = frugal.timed_pool if box is not None and box.pool is not None else 1
-    draws = BatchedDistribution(problem.law).draws(problem.keys.early, frugal.timed_calls * each)
+    key = jr.fold_in(problem.keys.early, 2)
+    draws = BatchedDistribution(problem.law).draws(key, frugal.timed_calls * each)
     found = []
     for points in np.split(draws, frugal.timed_calls):
         began = time.perf_counter()

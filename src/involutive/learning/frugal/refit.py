@@ -12,8 +12,9 @@ from involutive.bijections.whitening import whitening
 from involutive.core.keys import generator, split
 from involutive.learning.fit.em import fit_mixture, improved
 from involutive.learning.fit.mixture import Components, merged
-from involutive.learning.fit.weighted import Space, WeightedSample
+from involutive.learning.fit.weighted import WeightedSample
 from involutive.learning.frugal.archive import Archive
+from involutive.learning.frugal.weighed import raw_space
 from involutive.learning.settings import LearnSettings
 from involutive.learning.weights import effective, relative
 
@@ -55,7 +56,7 @@ def refit(
     mean, factor = (np.asarray(part.unwrap(), np.float64) for part in (g.mean, g.factor))
     inverse = np.linalg.inv(factor)
     white = sample._replace(points=(sample.points - mean) @ inverse.T)
-    space = Space(NeverAsked(dim), np.zeros(dim), np.eye(dim), _white(wide, mean, inverse), settings)
+    space = raw_space(settings, _white(wide, mean, inverse))
     held = generator(key_hold).uniform(size=len(white.points)) < frugal.held
     seen, unseen = (WeightedSample(*(part[rows] for part in white)) for rows in (~held, held))
     before = None if start is None else _white(start, mean, inverse)
@@ -95,7 +96,7 @@ def _candidates(
     settings: LearnSettings,
 ) -> list[Components]:
     """The mixture before fitted on, a simpler one, and two of more components, smallest first."""
-    frugal, (n, dim) = settings.frugal, sample.points.shape
+    frugal, dim = settings.frugal, sample.points.shape[1]
     found = list[Components]()
     size = 0
     if before is not None:
@@ -122,15 +123,3 @@ def _candidates(
             sample.points, count, key_count, settings.fit, weights, None, seeding
         ))  # fmt: skip
     return found
-
-
-class NeverAsked:
-    """A density that is never asked: all evaluations were made before."""
-
-    dtype, left = float, 0.0
-
-    def __init__(self, dim: int):
-        self.dim = dim
-
-    def values(self, points: np.ndarray) -> np.ndarray:
-        raise NotImplementedError

@@ -5,6 +5,7 @@ stands for, so that acceptance and effective draws per draw of chains follow (`c
 Where the proposal suffices it moves chains alone, at one evaluation per step.
 """
 
+import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 
@@ -16,8 +17,8 @@ from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import AbstractKernel, Kernel
 from involutive.learning.fit.mixture import Components, joined
 from involutive.learning.frugal.archive import Archive
-from involutive.learning.frugal.batches import Weighed, frame, wide_normal
 from involutive.learning.frugal.refit import affine
+from involutive.learning.frugal.weighed import Weighed, frame, wide_normal
 from involutive.learning.judge.compose import compose
 from involutive.learning.judge.independence import chain_metrics
 from involutive.learning.outcome import Learned, Outcome
@@ -30,7 +31,7 @@ from involutive.learning.weights import log_mean
 
 def settled(problem: Problem, weighed: Weighed) -> Learned:
     """The kernel of what was weighed, without another evaluation."""
-    key_pick, key_starts = split(problem.keys.judge, 2)
+    key_pick, key_starts = split(jr.fold_in(problem.keys.judge, 0), 2)
     settings, archive = problem.settings, weighed.archive
     wide = wide_normal(problem, archive, frame(problem))
     q, metrics = with_tails(archive, weighed.mixture, wide, settings)
@@ -101,9 +102,7 @@ def _proposal(problem: Problem, archive: Archive, q: Components, key: Key[Array,
     sample = archive.tempered(1.0)
     picked = sample.picked(problem.settings.fit.far_draws, generator(key))
     g = whitening(picked.astype(np.result_type(float)))
-    mean, inverse = (
-        np.asarray(part.unwrap(), np.float64) for part in (g.mean, g.inverse_factor)
-    )
+    mean, inverse = (np.asarray(part.unwrap(), np.float64) for part in (g.mean, g.inverse_factor))
     white = affine(q._replace(means=q.means - mean), np.zeros(len(mean)), inverse)
     return Kernel(problem.target, FunctionBlock(g), white.distribution(), problem.law)
 
@@ -156,7 +155,9 @@ def _advice(weighed: Weighed, ess: float, problem: Problem) -> str:
     if weighed.new:
         return f"the last search found {weighed.new} modes that the proposal does not cover; {more}"
     if effective < frugal.trusted:
-        return f"the evaluations are worth {effective:.0f} effective draws, too few to judge; {more}"
+        return (
+            f"the evaluations are worth {effective:.0f} effective draws, too few to judge; {more}"
+        )
     if ess < frugal.least_ess:
         return f"only {ess:.3f} effective draws per draw; {more}"
     return ""

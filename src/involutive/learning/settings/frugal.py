@@ -56,7 +56,7 @@ class FrugalSettings:
         regressed_draws: draws around every top beforehand, per term. [a guess]
         widest: largest scale of a mode, in sds of X. [a guess]
         batch: draws of a batch, and as many more per dimension. [a guess]
-        batch_growth: share by which a batch is larger than the one before it was at first. [a guess]
+        batch_growth: share of the first batch's size by which every batch grows. [a guess]
         effective: effective draws per dimension below which weights are tempered. [a guess]
         held: share of the evaluations that candidates are compared on. [a guess]
         more: factor on the number of components of a larger candidate. [a guess]
@@ -70,8 +70,8 @@ class FrugalSettings:
             Hesterberg 1995]
         scouts: points that scouts are drawn around. [a guess]
         most_batches: most batches between two searches. [a guess]
-        patience: batches in a row that do not pay for themselves, after which fitting ends.
-            [a guess]
+        patience: of the evaluations that a perfect proposal would save, the share that batches in a
+            row may cost without paying for themselves. [a guess]
         searches: searches after the first, each for what the mixture misses. [a guess]
         given_share: share of the first batch from a given kernel's proposal. [a guess]
         trusted: effective draws, in all, without which weights judge nothing. [standard: Vehtari et
@@ -140,7 +140,7 @@ class FrugalSettings:
     settled: tuple[float, ...] = (0.85, 0.1, 0.02, 0.03)
     scouts: int = 8
     most_batches: int = 24
-    patience: int = 2
+    patience: Number = 0.25
     searches: int = 3
     given_share: Number = 0.8
     trusted: Number = 400.0

@@ -1,0 +1,111 @@
+"""A search for what the mixture misses, after it was fitted."""
+
+from dataclasses import replace
+
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Key
+
+from involutive._xla.batched import BatchedDistribution, OutOfBudget
+from involutive.core.keys import generator, split
+from involutive.learning.find.climbs import Climbed
+from involutive.learning.fit.mixture import Components, joined
+from involutive.learning.frugal.archive import Archive, evaluated
+from involutive.learning.frugal.ascents import Frame
+from involutive.learning.frugal.regress import laplace_components, regressed
+from involutive.learning.frugal.search import search, unique
+from involutive.learning.frugal.weighed import Weighed, frame, raw_space, wide_normal
+from involutive.learning.problem import Problem, Spending
+from involutive.learning.weights import relative
+
+
+def search_again(problem: Problem, weighed: Weighed) -> Weighed:
+    """Ascend from other places; a mode that the mixture does not cover joins it."""
+    spending, frugal = problem.spend(1.0, weighed.cost), problem.settings.frugal
+    key = jr.fold_in(problem.keys.structure, weighed.searches)
+    key_starts, key_search = split(key, 2)
+    units = frame(problem)
+    wide = wide_normal(problem, weighed.archive, units)
+    try:
+        archive, starts = _places(problem, spending, weighed, units, wide, key_starts)
+    except OutOfBudget:
+        return replace(weighed, ended="budget", cost=spending.cost)
+    found = search(problem, spending, archive, units, starts, frugal.later_ascents, key_search)
+    modes = regressed(found.archive, unique(found.climbed, problem.settings)[0], problem.settings)
+    missed = uncovered(problem, replace(weighed, archive=found.archive), wide, modes.tops)
+    new = int(missed.sum())
+    last = weighed.searches + 1 >= frugal.searches
+    ended = "budget" if found.cut else "" if new and not last else "finished"
+    more = replace(
+        weighed, archive=found.archive, ascents=weighed.ascents + len(found.climbed.tops),
+        searches=weighed.searches + 1, new=new, ended=ended, cost=spending.cost,
+    )  # fmt: skip
+    if not new:
+        return more
+    kept = Climbed(*(part[missed] for part in modes))
+    share = new / (new + len(weighed.mixture.means))
+    extra = laplace_components(kept, problem.settings)
+    teaching = joined([weighed.mixture, extra], (1 - share, share))
+    return replace(more, teaching=teaching, mixture=teaching, ess=0.0, acceptance=0.0, idle=0,
+                   fresh=True, modes=weighed.modes + new)  # fmt: skip
+
+
+def uncovered(
+    problem: Problem, weighed: Weighed, wide: Components, points: np.ndarray
+) -> np.ndarray:
+    """Whether p/q at points is far above what the mixture's own draws have."""
+    if not len(points):
+        return np.zeros(0, bool)
+    space, archive = raw_space(problem.settings, wide), weighed.archive
+    q = space.covered(weighed.mixture)
+    ratio = archive.log_p - q.log_density(archive.points)
+    weights = relative(archive.log_weights)
+    order = np.argsort(ratio)
+    # the level that all but a thousandth of the mass lies below
+    levels = np.cumsum(weights[order]) / max(weights.sum(), 1e-300)
+    level = ratio[order][min(np.searchsorted(levels, 0.999), len(order) - 1)]
+    near = np.array([np.argmin(np.sum((archive.points - p) ** 2, axis=1)) for p in points])
+    at = archive.log_p[near] - q.log_density(points)
+    return at > level + np.log(problem.settings.fit.beyond)
+
+
+def _places(
+    problem: Problem,
+    spending: Spending,
+    weighed: Weighed,
+    units: Frame,
+    wide: Components,
+    key: Key[Array, ""],
+) -> tuple[Archive, tuple[np.ndarray, np.ndarray]]:
+    """Places for ascents: where q covers least of what was evaluated, and fresh ones in turns.
+
+    The fresh ones are draws of X, of its widths, and of the mixture stretched.
+    """
+    frugal, rng = problem.settings.frugal, generator(key)
+    density = spending.density
+    law = BatchedDistribution(problem.law, density.block)
+    widths = (1.0, *frugal.widths)
+    squares = np.stack([np.diag((width * units.scale) ** 2) for width in widths])
+    near = Components(
+        np.full(len(widths), -np.log(len(widths))), np.tile(units.centre, (len(widths), 1)), squares
+    )
+    stretched = weighed.mixture.inflated(max(problem.settings.search.again_stretches) ** 2)
+    proposal = joined([near, stretched], (0.5, 0.5))
+    count = 2 * frugal.later_ascents
+    if density.left < count:
+        raise OutOfBudget
+    points = proposal.draws(count, rng).astype(density.dtype).astype(np.float64)
+    values = evaluated(density, points)
+    normals = proposal._replace(log_weights=proposal.log_weights + np.log(count))
+    archive = weighed.archive.with_draws(points, values, law, 0, normals)
+    finite = np.flatnonzero(np.isfinite(values))
+    q = raw_space(problem.settings, wide).covered(weighed.mixture)
+    with np.errstate(invalid="ignore"):
+        lack = weighed.archive.log_p - q.log_density(weighed.archive.points)
+    lack = np.where(np.isfinite(lack), lack, -np.inf)
+    heavy = np.argsort(-lack, kind="stable")[:count]  # where q covers least
+    heavy = rng.permutation(heavy)[: len(finite)]
+    fresh = finite[: len(heavy)]
+    both = np.stack([np.arange(len(heavy)), len(heavy) + np.arange(len(fresh))], axis=1).ravel()
+    places = np.concatenate([weighed.archive.points[heavy], points[fresh]])[both]
+    return archive, (places, np.concatenate([weighed.archive.log_p[heavy], values[fresh]])[both])

@@ -1,0 +1,167 @@
+"""Ascents in parties, until hardly a mode is seen only once; and what makes two tops one mode."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Array, Key
+
+from involutive._xla.batched import BatchedDistribution, OutOfBudget
+from involutive.core.keys import generator
+from involutive.learning.find.climbs import Climbed, different_tops, laplace, local_scales
+from involutive.learning.find.search import gradients_useful
+from involutive.learning.fit.mixture import Components
+from involutive.learning.frugal.archive import Archive
+from involutive.learning.frugal.ascents import Frame, Trail, ascend
+from involutive.learning.problem import Problem, Spending
+from involutive.learning.settings import LearnSettings
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What a search by ascents left.
+
+    Attributes:
+        archive: with its evaluations.
+        climbed: all ascents that ended.
+        cut: whether the budget cut it short.
+    """
+
+    archive: Archive
+    climbed: Climbed
+    cut: bool = False
+
+
+def search(
+    problem: Problem,
+    spending: Spending,
+    archive: Archive,
+    frame: Frame,
+    starts: tuple[np.ndarray, np.ndarray],
+    most: int,
+    key: Key[Array, ""],
+) -> Searched:
+    """Ascend from starting points in parties, until hardly a mode is seen only once.
+
+    Args:
+        problem: the density, with sizes.
+        spending: what may be spent.
+        archive: the evaluations so far.
+        frame: units of length.
+        starts: points `(n, dim)` in the order of use, with their log densities.
+        most: ascents at most.
+        key: randomness.
+    """
+    settings, frugal, rng = problem.settings, problem.settings.frugal, generator(key)
+    density, parties = spending.density, list[Climbed]()
+    law = BatchedDistribution(problem.law, density.block)
+    gradients = _gradients(problem, spending, archive)
+    limit = spending.evaluations + frugal.ascent_share * spending.allowance.evaluations
+    trail, cut = Trail(density, frame), False
+    points, heights = (part[:most] for part in starts)
+    try:
+        for low in range(0, len(points), frugal.ascents):
+            rows = slice(low, low + frugal.ascents)
+            climbed = ascend(trail, points[rows], heights[rows], rng, frugal, gradients)
+            parties.append(_sharpened(spending, climbed, settings) if gradients else climbed)
+            done = without_valleys(trail, _joined(parties, density.dim), settings)
+            parties = [done]
+            if _all_seen(done, settings) or spending.evaluations > limit:
+                break
+        if parties:
+            _around_tops(trail, unique(parties[0], settings)[0], rng, settings)
+    except OutOfBudget:
+        cut = True
+    if trail.points:
+        normals = Components(*(np.concatenate(p) for p in zip(*trail.normals, strict=True)))
+        rows, values = np.concatenate(trail.points), np.concatenate(trail.log_p)
+        archive = archive.with_draws(rows, values, law, 0, normals)
+    return Searched(archive, _joined(parties, density.dim), cut)
+
+
+def unique(climbed: Climbed, settings: LearnSettings) -> tuple[Climbed, np.ndarray]:
+    """One ascent per mode, and how many ended in each."""
+    chosen = different_tops(climbed, settings.search) if len(climbed.tops) else []
+    modes = Climbed(*(part[chosen] for part in climbed))
+    return modes, np.bincount(_nearest(climbed, modes), minlength=len(chosen))
+
+
+def without_valleys(trail: Trail, climbed: Climbed, settings: LearnSettings) -> Climbed:
+    """The same tops, those of one hill drawn together: no valley lies between them.
+
+    An ascent in a narrow oblique ridge may end short of the top. Each is compared with the
+    nearest of those of more mass.
+    """
+    modes, _ = unique(climbed, settings)
+    if len(modes.tops) < 2:
+        return climbed
+    frugal, head = settings.frugal, np.arange(len(modes.tops))
+    inverse = modes.axes / modes.scales[:, None, :]
+    heights = modes.log_masses - laplace(np.zeros(len(modes.tops)), modes.scales)
+    rows = np.arange(1, len(modes.tops))
+    gaps = modes.tops[:, None] - modes.tops[None]
+    white = np.sum(np.einsum("kij,nki->nkj", inverse, gaps) ** 2, axis=2)
+    white = np.where(np.tri(len(modes.tops), k=-1, dtype=bool), np.minimum(white, white.T), np.inf)
+    other = np.argmin(white, axis=1)[rows]
+    ends = trail.frame.whiten(modes.tops)
+    centres = np.concatenate([ends[rows] + t * (ends[other] - ends[rows]) for t in frugal.along])
+    values = trail.draw(centres[:, None], centres, np.full(len(centres), frugal.probe_least))
+    lowest = values.reshape(len(frugal.along), -1).min(axis=0)
+    for row, to, low in zip(rows, other, lowest, strict=True):
+        if low > min(heights[row], heights[to]) - frugal.valley:
+            head[row] = head[to]
+    chosen = head[_nearest(climbed, modes)]
+    return Climbed(climbed.starts, *(part[chosen] for part in modes[1:]))
+
+
+def _nearest(climbed: Climbed, modes: Climbed) -> np.ndarray:
+    """The mode that each top is nearest to, in local sds of the mode."""
+    if not len(climbed.tops):
+        return np.zeros(0, int)
+    inverse = modes.axes / modes.scales[:, None, :]
+    gaps = climbed.tops[:, None] - modes.tops[None]
+    return np.argmin(np.sum(np.einsum("kij,nki->nkj", inverse, gaps) ** 2, axis=2), axis=1)
+
+
+def _around_tops(
+    trail: Trail, modes: Climbed, rng: np.random.Generator, settings: LearnSettings
+) -> None:
+    """Draws of the normal of every mode, so that a regression sees all of it."""
+    dim, frugal = modes.tops.shape[1], settings.frugal
+    count = int(np.ceil(frugal.regressed_draws * (dim + 1) * (dim + 2) / 2))
+    roots = modes.axes * modes.scales[:, None, :]
+    trail.normal(modes.tops, roots, rng.normal(size=(len(roots), count, dim)))
+
+
+def _all_seen(climbed: Climbed, settings: LearnSettings) -> bool:
+    """Whether ascents are many for the modes found, and few ended where no other did."""
+    counts, frugal = unique(climbed, settings)[1], settings.frugal
+    enough = counts.sum() >= max(frugal.least_ascents, frugal.per_mode * len(counts))
+    return bool(enough and np.sum(counts == 1) <= frugal.unseen * counts.sum())
+
+
+def _joined(parties: list[Climbed], dim: int) -> Climbed:
+    if not parties:
+        return Climbed.none(dim, np.dtype(np.float64))
+    return Climbed(*map(np.concatenate, zip(*parties, strict=True)))
+
+
+def _gradients(problem: Problem, spending: Spending, archive: Archive) -> bool:
+    """Whether gradients are to be had for less than the pairs of evaluations they replace."""
+    if not problem.target.has_gradient:
+        return False
+    rows = archive.points[: problem.settings.search.gradient_points]
+    return gradients_useful(
+        spending.density, rows.astype(spending.density.dtype), problem.settings.search
+    )
+
+
+def _sharpened(spending: Spending, climbed: Climbed, settings: LearnSettings) -> Climbed:
+    """The same with the Hessians at the tops, one evaluation of them per mode."""
+    modes, _ = unique(climbed, settings)
+    rows = modes.tops.astype(spending.density.dtype)
+    scales, axes = local_scales(spending.density.hessians(rows))
+    scales = np.clip(scales, *settings.search.top_scale_bounds)
+    heights = modes.log_masses - laplace(np.zeros(len(modes.tops)), modes.scales)
+    near = _nearest(climbed, modes)
+    masses = laplace(heights, scales)
+    return climbed._replace(scales=scales[near], axes=axes[near], log_masses=masses[near])

@@ -1,0 +1,97 @@
+"""What every batch of frugal learning hands to the next, and what is derived from it."""
+
+from dataclasses import dataclass, field
+
+import jax.random as jr
+import numpy as np
+
+from involutive._xla.batched import BatchedDistribution
+from involutive.core.types import Number
+from involutive.learning.fit.mixture import Components
+from involutive.learning.fit.weighted import Space, normal_around
+from involutive.learning.frugal.archive import Archive
+from involutive.learning.frugal.ascents import Frame
+from involutive.learning.problem import Problem
+from involutive.learning.settings import LearnSettings
+from involutive.learning.stages import Cost, Row
+from involutive.learning.weights import relative
+from involutive.storage.codec import register
+
+
+@register
+@dataclass(frozen=True)
+class Weighed:
+    """The result of every batch of frugal learning.
+
+    Attributes:
+        archive: every evaluation so far.
+        mixture: the best mixture so far, judged on a batch that it was not fitted to.
+        ess: effective draws per draw of chains that propose from it.
+        acceptance: of such chains.
+        teaching: the mixture that the next refit starts from.
+        modes: modes that ascents have found.
+        ascents: ascents made.
+        batches: batches made, in all.
+        idle: evaluations of the last batches, in a row, that did not pay for themselves.
+        fresh: whether modes joined since the last batch, with normals by their Hessians.
+        searches: searches made after the first.
+        new: modes that the last of them found and the mixture did not cover.
+        gradients: whether ascents had gradients.
+        ended: "" while it goes on, else "finished", "budget" or "interrupted".
+        cost: what it took.
+        history: one row per batch.
+        reached: seconds and effective draws per draw after every batch.
+    """
+
+    archive: Archive
+    mixture: Components
+    ess: Number
+    acceptance: Number
+    teaching: Components | None
+    modes: int = 0
+    ascents: int = 0
+    batches: int = 0
+    idle: int = 0
+    fresh: bool = True
+    searches: int = 0
+    new: int = 0
+    gradients: bool = False
+    ended: str = ""
+    cost: Cost = field(default_factory=Cost)
+    history: list[Row] = field(default_factory=list)
+    reached: list[Row] = field(default_factory=list)
+
+
+def frame(problem: Problem) -> Frame:
+    """Units of length: median and robust sd of X in every coordinate."""
+    draws = BatchedDistribution(problem.law).draws(jr.fold_in(problem.keys.find, 0), 2000)
+    low, centre, high = np.quantile(draws.astype(np.float64), [0.16, 0.5, 0.84], axis=0)
+    return Frame(centre, np.maximum((high - low) / 2, 1e-30))
+
+
+def wide_normal(problem: Problem, archive: Archive, units: Frame) -> Components:
+    """One normal over X and over what was reached."""
+    dim = len(units.centre)
+    rng = np.random.default_rng(0)  # the normal of a sample: any will do, the same each time
+    around = units.colour(rng.normal(size=(1000, dim)))
+    weights = relative(archive.log_weights)
+    heavy = archive.points[np.argsort(-weights, kind="stable")[: max(int(archive.effective), 1)]]
+    return normal_around(np.concatenate([around, heavy[:1000]]), problem.settings.fit)
+
+
+class NeverAsked:
+    """A density that is never asked: all evaluations were made before."""
+
+    dtype, left = float, 0.0
+
+    def __init__(self, dim: int):
+        self.dim = dim
+
+    def values(self, points: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+
+def raw_space(settings: LearnSettings, wide: Components) -> Space:
+    """Judges mixtures in the coordinates of the density itself."""
+    dim = wide.means.shape[1]
+    return Space(NeverAsked(dim), np.zeros(dim), np.eye(dim), wide, settings)
