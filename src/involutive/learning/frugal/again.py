@@ -84,7 +84,7 @@ def _places(
     frugal, rng = problem.settings.frugal, generator(key)
     density = spending.density
     law = BatchedDistribution(problem.law, density.block)
-    widths = (1.0, *frugal.widths)
+    widths = (1.0, *(width for width in frugal.widths if width > 1))
     squares = np.stack([np.diag((width * units.scale) ** 2) for width in widths])
     near = Components(
         np.full(len(widths), -np.log(len(widths))), np.tile(units.centre, (len(widths), 1)), squares

@@ -136,7 +136,7 @@ def _all_seen(climbed: Climbed, settings: LearnSettings) -> bool:
     """Whether ascents are many for the modes found, and few ended where no other did."""
     counts, frugal = unique(climbed, settings)[1], settings.frugal
     enough = counts.sum() >= max(frugal.least_ascents, frugal.per_mode * len(counts))
-    return bool(enough and np.sum(counts == 1) <= frugal.unseen * counts.sum())
+    return bool(enough and np.sum(counts <= frugal.rare) <= frugal.unseen * counts.sum())
 
 
 def _joined(parties: list[Climbed], dim: int) -> Climbed:

@@ -34,8 +34,9 @@ class FrugalSettings:
         per_mode: fewest ascents per mode that was found. [a guess: coupon collector's]
         most_ascents: most ascents of it. [a guess]
         later_ascents: ascents of a later search. [a guess]
-        unseen: share of ascents that may end in a mode seen once (Good and Turing's estimate of
-            what was not seen) for the search to end. [a guess]
+        rare: ascents that end in a rarely seen mode, at most. [a guess]
+        unseen: modes rarely seen, per ascent, with which the search may end: by Good and Turing
+            they tell of what was not seen. [a guess]
         ascent_share: share of a budget of evaluations that ascents may take. [a guess]
         ascent_steps: most steps of an ascent. [a guess]
         ascent_rise: nats of predicted rise below which an ascent ends. [a guess]
@@ -105,8 +106,9 @@ class FrugalSettings:
     width_share: Number = 0.4
     ascents: int = 16
     least_ascents: int = 48
-    per_mode: int = 16
-    most_ascents: int = 192
+    per_mode: int = 24
+    rare: int = 2
+    most_ascents: int = 256
     later_ascents: int = 32
     unseen: Number = 0.02
     ascent_share: Number = 0.35
