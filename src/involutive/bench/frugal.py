@@ -120,20 +120,20 @@ def one(
     return row | {"converged": kernel.outcome.converged}, kernel
 
 
-def rows_of(name: str, case: Case, seeds: int, goal: int, gradients: bool) -> Row:
+def rows_of(name: str, case: Case, seeds: range, goal: int, gradients: bool) -> Row:
     """The worst of some seeds."""
-    found = [one(case.make(), seed, goal, gradients=gradients)[0] for seed in range(seeds)]
+    found = [one(case.make(), seed, goal, gradients=gradients)[0] for seed in seeds]
     worst = max(found, key=lambda row: row["evaluations"])
     label = f"{name}, with gradients" if gradients else name
     return _worst(label, worst, found, case.most)
 
 
-def started(seeds: int, goal: int) -> Row:
+def started(seeds: range, goal: int) -> Row:
     """Two modes in 10-D whose data has changed, from the kernel of the old density."""
     old = targets.two_modes(10)
     new = targets.two_modes(10, separation=9.0, weights=(0.5, 0.5))
     found = []
-    for seed in range(seeds):
+    for seed in seeds:
         kernel = one(old, seed, goal)[1]
         ordinary = learn(new, key=seed, settings=_NEVER, progress=False).outcome.evaluations
         frugal = learn(as_numpy(new), key=seed, settings=FRUGAL, progress=False).outcome.evaluations
@@ -175,7 +175,7 @@ def of_peer(peer: str, name: str, case: Case, seed: int) -> Row:
 
 
 def table(
-    names: list[str], seeds: int, goal: int, start: bool, gradients: bool, peers: list[str]
+    names: list[str], seeds: range, goal: int, start: bool, gradients: bool, peers: list[str]
 ) -> Iterator[Row]:
     """Every row, as it is done."""
     for name in names:
@@ -190,6 +190,7 @@ def table(
 
 def main(
     seeds: Annotated[int, typer.Option(help="Seeds, of which the worst is shown.")] = 5,
+    first: Annotated[int, typer.Option(help="The first of them.")] = 0,
     goal: Annotated[int, typer.Option(help="Effective draws.")] = GOAL,
     only: Annotated[list[str] | None, typer.Option(help="Targets; all by default.")] = None,
     start: Annotated[bool, typer.Option(help="Add the row of learn(new, start=old).")] = True,
@@ -206,7 +207,7 @@ def main(
         return
     rows = []
     known = [peer for peer in peers or [] if installed(peer)]
-    for row in table(names, seeds, goal, start, gradients, known):
+    for row in table(names, range(first, first + seeds), goal, start, gradients, known):
         rows.append({"of fresh": "-", "of frugal": "-"} | row)
         sys.stdout.write(f"{row}\n")
         sys.stdout.flush()
