@@ -8,7 +8,7 @@ from jaxtyping import Array, Key
 
 from involutive._xla.batched import BatchedDistribution, OutOfBudget
 from involutive.core.keys import generator, split
-from involutive.learning.find.climbs import Climbed
+from involutive.learning.find.climbs import Climbed, laplace
 from involutive.learning.fit.mixture import Components, joined
 from involutive.learning.frugal.archive import Archive, evaluated
 from involutive.learning.frugal.ascents import Frame
@@ -16,7 +16,8 @@ from involutive.learning.frugal.regress import laplace_components, regressed
 from involutive.learning.frugal.search import search, unique
 from involutive.learning.frugal.weighed import Weighed, frame, raw_space, wide_normal
 from involutive.learning.problem import Problem, Spending
-from involutive.learning.weights import relative
+from involutive.learning.settings import FrugalSettings
+from involutive.learning.weights import log_mean, relative
 
 
 def search_again(problem: Problem, weighed: Weighed) -> Weighed:
@@ -27,12 +28,12 @@ def search_again(problem: Problem, weighed: Weighed) -> Weighed:
     units = frame(problem)
     wide = wide_normal(problem, weighed.archive, units)
     try:
-        archive, starts = _places(problem, spending, weighed, units, wide, key_starts)
+        archive, starts = _places(problem, spending, weighed, units, key_starts)
     except OutOfBudget:
         return replace(weighed, ended="budget", cost=spending.cost)
     found = search(problem, spending, archive, units, starts, frugal.later_ascents, key_search)
     modes = regressed(found.archive, unique(found.climbed, problem.settings)[0], problem.settings)
-    missed = uncovered(problem, replace(weighed, archive=found.archive), wide, modes.tops)
+    missed = uncovered(problem, weighed, wide, modes)
     new = int(missed.sum())
     last = weighed.searches + 1 >= frugal.searches
     ended = "budget" if found.cut else "" if new and not last else "finished"
@@ -50,11 +51,9 @@ def search_again(problem: Problem, weighed: Weighed) -> Weighed:
                    fresh=True, modes=weighed.modes + new)  # fmt: skip
 
 
-def uncovered(
-    problem: Problem, weighed: Weighed, wide: Components, points: np.ndarray
-) -> np.ndarray:
-    """Whether p/q at points is far above what the mixture's own draws have."""
-    if not len(points):
+def uncovered(problem: Problem, weighed: Weighed, wide: Components, modes: Climbed) -> np.ndarray:
+    """Whether p/q at the tops of modes is far above what it was before they were found."""
+    if not len(modes.tops):
         return np.zeros(0, bool)
     space, archive = raw_space(problem.settings, wide), weighed.archive
     q = space.covered(weighed.mixture)
@@ -64,9 +63,8 @@ def uncovered(
     # the level that all but a thousandth of the mass lies below
     levels = np.cumsum(weights[order]) / max(weights.sum(), 1e-300)
     level = ratio[order][min(np.searchsorted(levels, 0.999), len(order) - 1)]
-    near = np.array([np.argmin(np.sum((archive.points - p) ** 2, axis=1)) for p in points])
-    at = archive.log_p[near] - q.log_density(points)
-    return at > level + np.log(problem.settings.fit.beyond)
+    heights = modes.log_masses - laplace(np.zeros(len(modes.tops)), modes.scales)
+    return heights - q.log_density(modes.tops) > level + np.log(problem.settings.fit.beyond)
 
 
 def _places(
@@ -74,10 +72,9 @@ def _places(
     spending: Spending,
     weighed: Weighed,
     units: Frame,
-    wide: Components,
     key: Key[Array, ""],
 ) -> tuple[Archive, tuple[np.ndarray, np.ndarray]]:
-    """Places for ascents: where q covers least of what was evaluated, and fresh ones in turns.
+    """Places for ascents: evaluations that no known mode explains, and fresh ones, in turns.
 
     The fresh ones are draws of X, of its widths, and of the mixture stretched.
     """
@@ -99,13 +96,22 @@ def _places(
     normals = proposal._replace(log_weights=proposal.log_weights + np.log(count))
     archive = weighed.archive.with_draws(points, values, law, 0, normals)
     finite = np.flatnonzero(np.isfinite(values))
-    q = raw_space(problem.settings, wide).covered(weighed.mixture)
-    with np.errstate(invalid="ignore"):
-        lack = weighed.archive.log_p - q.log_density(weighed.archive.points)
-    lack = np.where(np.isfinite(lack), lack, -np.inf)
-    heavy = np.argsort(-lack, kind="stable")[:count]  # where q covers least
-    heavy = rng.permutation(heavy)[: len(finite)]
-    fresh = finite[: len(heavy)]
-    both = np.stack([np.arange(len(heavy)), len(heavy) + np.arange(len(fresh))], axis=1).ravel()
+    heavy = _unexplained(weighed, frugal)[: len(finite)]
+    fresh = finite[: count - len(heavy)]
+    both = np.argsort(np.concatenate([np.arange(len(heavy)), np.arange(len(fresh))]), kind="stable")
     places = np.concatenate([weighed.archive.points[heavy], points[fresh]])[both]
     return archive, (places, np.concatenate([weighed.archive.log_p[heavy], values[fresh]])[both])
+
+
+def _unexplained(weighed: Weighed, settings: FrugalSettings) -> np.ndarray:
+    """Evaluations where p is far above the tails of all known modes, the densest first.
+
+    Compared with the mixture without its cover: in the tails of known modes p/q is what it is at
+    their tops, and more in the basin of a mode that is not known.
+    """
+    archive = weighed.archive
+    with np.errstate(invalid="ignore"):
+        ratio = archive.log_p - weighed.mixture.log_density(archive.points)
+    above = ratio > log_mean(archive.log_weights) + settings.unexplained
+    rows = np.flatnonzero(above & np.isfinite(archive.log_p))
+    return rows[np.argsort(-archive.log_p[rows], kind="stable")]

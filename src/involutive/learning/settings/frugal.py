@@ -73,6 +73,8 @@ class FrugalSettings:
         most_batches: most batches between two searches. [a guess]
         patience: of the evaluations that a perfect proposal would save, the share that batches in a
             row may cost without paying for themselves. [a guess]
+        unexplained: nats by which p must exceed the tails of known modes at a place from which a
+            later search ascends. [a guess]
         searches: searches after the first, each for what the mixture misses. [a guess]
         given_share: share of the first batch from a given kernel's proposal. [a guess]
         trusted: effective draws, in all, without which weights judge nothing. [standard: Vehtari et
@@ -101,7 +103,7 @@ class FrugalSettings:
     speed: Number = 1e10
     most_dim: int = 50
     goal: Number = 10_000
-    first: tuple[int, int] = (500, 50)
+    first: tuple[int, int] = (750, 75)
     widths: tuple[Number, ...] = (0.1, 0.3, 2.0, 4.0)
     width_share: Number = 0.4
     ascents: int = 16
@@ -143,6 +145,7 @@ class FrugalSettings:
     scouts: int = 8
     most_batches: int = 24
     patience: Number = 0.25
+    unexplained: Number = 2.0
     searches: int = 3
     given_share: Number = 0.8
     trusted: Number = 400.0
