@@ -11,6 +11,7 @@ from involutive._xla.batched import BatchedDensity, BatchedDistribution
 from involutive.learning.budget import Budget
 from involutive.learning.fit.mixture import Components
 from involutive.learning.frugal import frugal as frugal_module
+from involutive.learning.frugal.again import search_again
 from involutive.learning.frugal.archive import Archive
 from involutive.learning.frugal.ascents import Frame, Trail, ascend
 from involutive.learning.frugal.explore import explore
@@ -200,3 +201,20 @@ def test_settings_have_a_group():
     with pytest.raises(inv.InputError, match="goal of FrugalSettings must not be negative"):
         inv.FrugalSettings(goal=-1)
     assert replace(SMALL, on=None).on is None
+
+
+def test_a_later_search_finds_what_the_mixture_misses():
+    """Also where the search itself weighs the new mode: it is new by what was seen before."""
+    problem = problem_of(two())
+    weighed = explore(problem, None)
+    assert weighed.teaching is not None and len(weighed.teaching.means) == 2
+    kept = np.argmin(np.abs(weighed.teaching.means[:, 0] - 3.0))
+    one = Components(*(part[[kept]] for part in weighed.teaching))._replace(log_weights=np.zeros(1))
+    near = np.linalg.norm(weighed.archive.points - MEANS[0], axis=1) < 2.5
+    rows = np.flatnonzero(~near)  # nothing was seen of the other mode but its slopes
+    parts = ("points", "log_p", "log_x", "log_normals")
+    archive = replace(weighed.archive, **{p: getattr(weighed.archive, p)[rows] for p in parts})
+    blind = replace(weighed, archive=archive, mixture=one, teaching=one, modes=1)
+    found = search_again(problem, blind)
+    assert found.new == 1 and found.modes == 2 and not found.ended
+    assert np.linalg.norm(found.mixture.means - MEANS[0], axis=1).min() < 0.1

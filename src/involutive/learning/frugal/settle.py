@@ -68,7 +68,11 @@ def settled(problem: Problem, weighed: Weighed) -> Learned:
 def with_tails(
     archive: Archive, mixture: Components, wide: Components, settings: LearnSettings
 ) -> tuple[Components, dict[str, float]]:
-    """The mixture with the share of stretched components that serves chains best, and a cover."""
+    """The mixture with the share of stretched components that serves chains best, and a cover.
+
+    Only one that is good enough goes without them: a state that no evaluation has met, where q is
+    far too small, could hold a chain for long.
+    """
     stretched = joined(
         [mixture.inflated(factor) for factor in settings.frugal.stretches],
         np.full(len(settings.frugal.stretches), 1 / len(settings.frugal.stretches)),
@@ -88,6 +92,10 @@ def with_tails(
         found = chain_metrics(at, archive.log_weights, at, log_q - log_s)
         if found["ess"] > most["ess"]:
             best, most = q, found
+        if tails == 0.0:
+            if found["ess"] >= settings.good_enough:
+                break
+            most = {"acceptance": 0.0, "ess": -1.0}
     return best, most
 
 
