@@ -17,9 +17,11 @@ from involutive.learning import learn as module
 from involutive.learning.budget import Budget
 from involutive.learning.fit.em import fit_mixture
 from involutive.learning.fit.mixture import Components, count_clusters, joined
+from involutive.learning.judge.compose import better_measured
 from involutive.learning.judge.independence import independence_metrics
 from involutive.learning.learn import learn
 from involutive.sampling.sample import parameter_hash
+from involutive.storage.codec import Decoder, Encoder
 
 SHORT = inv.LearnSettings(
     components=(8,), tune_steps=300, couplings_below=0.0, training_draws=4000,
@@ -336,3 +338,20 @@ def test_an_evaluation_budget_binds(evaluations):
         assert "allow at least" in kernel.outcome.advice
     if evaluations > 10_000:
         assert kernel.outcome.ended == "finished" and kernel.outcome.converged
+
+
+def test_rounds_that_lose_effective_draws_do_not_replace_what_was_measured(tiny):
+    worse = replace(tiny, outcome=replace(tiny.outcome, ess_per_draw=0.01, evaluations=10**9))
+    kept = better_measured(tiny, worse).outcome
+    assert kept.ess_per_draw == tiny.outcome.ess_per_draw and kept.evaluations == 10**9
+    doubtful = replace(tiny, outcome=replace(tiny.outcome, converged=False))
+    assert better_measured(doubtful, worse) is worse and better_measured(None, worse) is worse
+
+
+def test_a_measured_kernel_is_kept_in_a_checkpoint(tiny):
+    encode = Encoder()
+    tree = encode({"measured": tiny})
+    again = Decoder(encode.arrays, tiny.target)(tree)["measured"]
+    assert again.outcome.ess_per_draw == tiny.outcome.ess_per_draw
+    x = np.array([0.4])
+    assert float(again.initial.log_prob(x)) == float(tiny.initial.log_prob(x))

@@ -39,7 +39,13 @@ from involutive.learning.fit.structure import try_structures
 from involutive.learning.frugal.frugal import chosen, learn_frugally
 from involutive.learning.frugal.weighed import Weighed
 from involutive.learning.given import as_initial, components_of_kernel, from_kernel, from_samples
-from involutive.learning.judge.compose import best_so_far, borne_out, doubted, measure
+from involutive.learning.judge.compose import (
+    best_so_far,
+    better_measured,
+    borne_out,
+    doubted,
+    measure,
+)
 from involutive.learning.judge.looks import looked_at
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, initial_distribution, pose
@@ -215,7 +221,7 @@ def _pipeline(
         stage(4)
         if learned is None or last is not judged:
             learned = measure(problem, last, problem.keys.finish)
-        return try_replicas(problem, last, learned)
+        return try_replicas(problem, last, better_measured(last.measured, learned))
     except OutOfBudget:  # before the search had one draw of X
         return best_so_far(problem, last, "budget")
     except KeyboardInterrupt:

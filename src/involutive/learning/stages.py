@@ -7,7 +7,7 @@ import numpy as np
 
 from involutive.core.types import Number
 from involutive.involutions.symmetries import Symmetries
-from involutive.kernel.kernel import Kernel
+from involutive.kernel.kernel import AbstractKernel, Kernel
 from involutive.storage.codec import register
 
 Row = dict[str, Any]  # one row of the history: the stage's name, and metrics
@@ -139,6 +139,7 @@ class Fitted:
         symmetries: exchanges and sign flips that leave the density alone, where they were looked
             for and found.
         structured: whether structures were tried beside the mixture.
+        measured: the best kernel that chains have measured so far.
     """
 
     found: Found
@@ -154,3 +155,4 @@ class Fitted:
     reached: list[Row] = field(default_factory=list)
     symmetries: Symmetries | None = None
     structured: bool = False
+    measured: AbstractKernel | None = None

@@ -276,12 +276,16 @@ def _heavy_tailed(
         points, weights = fitted.found.points, None
         law: AbstractDistribution | None = None
         for key_round in split(key_kind, how.tail_rounds):
-            law = em_student_t(points, count, weights=weights, product=product).distribution()
+            mixture = em_student_t(points, count, weights=weights, product=product)
+            if law is None and np.median(mixture.degrees) >= how.tail_degrees:
+                break
+            law = mixture.distribution()
             size = int(how.tail_draws * problem.settings.fit_draws)
             points, at = _weighed(spending.density, law, size, key_round)
             weights = np.minimum(relative(at), np.sqrt(len(at)) * relative(at).mean())
             if not weights.any():
                 break
-        assert law is not None
+        if law is None:
+            continue
         kind = "products of t" if product else "multivariate t"
         yield f"{count} components, {kind}", law

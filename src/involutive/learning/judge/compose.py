@@ -34,7 +34,7 @@ from involutive.learning.outcome import Learned, Outcome
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import local_move, move_within_modes, tuning_evaluations
 from involutive.learning.settings import LearnSettings
-from involutive.learning.stages import Cost, Fitted, Found, Proposal
+from involutive.learning.stages import Cost, Fitted, Found, Proposal, Row
 from involutive.sampling.starts import started_elsewhere
 from involutive.training.likelihood import proposal_law
 
@@ -113,7 +113,26 @@ def doubted(fitted: Fitted, learned: Learned) -> Fitted:
     outcome = learned.outcome
     proposal = replace(fitted.proposal, ess=min(fitted.proposal.ess, outcome.ess_per_draw))
     spent = Cost(outcome.evaluations, outcome.seconds)
-    return replace(fitted, proposal=proposal, settled=False, cost=spent)
+    measured = better_measured(fitted.measured, learned)
+    return replace(fitted, proposal=proposal, settled=False, cost=spent, measured=measured)
+
+
+def better_measured(before: AbstractKernel | None, last: Learned) -> Learned:
+    """The kernel with more effective draws per draw among those that mix; rounds can lose some.
+
+    The outcome keeps the cost and the history of all that was tried.
+    """
+    if not isinstance(before, Learned) or not before.outcome.converged:
+        return last
+    then, now = before.outcome, last.outcome
+    if now.converged and now.ess_per_draw >= then.ess_per_draw:
+        return last
+    kept: Row = {"stage": "kernel before the rounds, kept", "ess": then.ess_per_draw}
+    outcome = replace(
+        then, rounds=now.rounds, evaluations=now.evaluations, seconds=now.seconds,
+        history=[*now.history, kept], reached=now.reached, ended=now.ended,
+    )  # fmt: skip
+    return replace(before, outcome=outcome)
 
 
 def places_apart(

@@ -22,6 +22,8 @@ class StructureSettings:
         most_elements: elements of a symmetry group that a proposal sums over. [a guess]
         tail_per_mode: Student-t components per mode. [a guess]
         tail_components: most Student-t components. [a guess]
+        tail_degrees: degrees of freedom, of the median component fitted to the points found, from
+            which tails are taken for those of a normal. [a guess]
         tail_rounds: batches that Student-t components are fitted to. [a guess]
         tail_draws: share of `fit_draws` in each. [a guess]
         hessian_points: points at which Hessians are compared, to find parents. [a guess]
@@ -53,6 +55,7 @@ class StructureSettings:
     most_elements: int = 256
     tail_per_mode: int = 2
     tail_components: int = 24
+    tail_degrees: Number = 10.0
     tail_rounds: int = 3
     tail_draws: Number = 0.25
     hessian_points: int = 6
