@@ -27,7 +27,9 @@ from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
 from involutive_worker import Batch, Density, Failure, keep, work, work_mapped
 
-BATCH = 0.1  # seconds that a batch should take: much more than it takes to send one; a guess
+# Seconds that a batch should take, much more than it takes to send one: a batch costs the client and
+# scheduler of Dask 5 ms of a core (CPU seconds of `python -m involutive.bench.pools`).
+BATCH = 0.25
 VECTOR = (
     64  # rows a batch of a vectorised function, always, so that rounding stays the same; a guess
 )
@@ -59,6 +61,7 @@ class Pool:
         self.executor, self.density = executor, density
         self.token, self._payload = uuid.uuid4().hex, None
         self.seconds: float | None = None  # a call, as measured on workers
+        self.workers = 1  # as they were counted when rows came
         self._watched: list[Any] = []  # processes of a multiprocessing.Pool, at the last look
         has = [name for name in ("submit", "apply_async", "map") if hasattr(executor, name)]
         check(
@@ -72,14 +75,14 @@ class Pool:
     def rows(self, points: np.ndarray, slopes: bool) -> Batch:
         """Evaluate every row."""
         width = 1 + (points.shape[1] if slopes else 0)
+        self.workers = self.count()
         outputs, failures = np.full((len(points), width), np.nan), list[Failure]()
         run = _Run(self, points, slopes, outputs, failures)
         run.all_at_once() if self._way == "map" else run.as_completed()
         return Batch(outputs, sorted(failures), 0.0)
 
-    @property
-    def workers(self) -> int:
-        """How many workers there are, as far as the pool says."""
+    def count(self) -> int:
+        """How many workers there are now, as far as the pool says; Dask asks its scheduler."""
         for name in ("_max_workers", "_processes", "num_workers"):
             found = getattr(self.executor, name, None)
             if isinstance(found, int) and found > 0:
@@ -95,7 +98,7 @@ class Pool:
         if self.seconds is None:
             return 1
         fair = -(-left // (AHEAD * self.workers))
-        return max(1, min(int(BATCH / max(self.seconds, 1e-7)), fair))
+        return max(1, min(round(BATCH / max(self.seconds, 1e-7)), fair))
 
     def measured(self, batch: Batch) -> None:
         """Take note of how long the calls of a batch took."""

@@ -48,44 +48,47 @@ def run(
         with_mpi: whether to measure workers of `mpiexec` too.
 
     Returns:
-        A row per pool: seconds, speed relative to one process, time relative to four processes, and
-        whether the values are the same bits.
+        A row per pool: seconds, speed relative to one process, time relative to four processes, CPU
+        seconds of the process that sends the calls (Dask's scheduler runs in it too), and whether
+        the values are the same bits.
     """
     points = _points(rows)
-    found: list[tuple[str, int, float, np.ndarray]] = []
+    found: list[tuple[str, int, float, float, np.ndarray]] = []
     for name, workers, make in _pools(dask):
         with make() as executor:
             found.append((name, workers, *timed(executor, points, seconds, workers, turns)))
     missing = mpi.missing() if with_mpi else ""
     if missing is None:
         found.append(("MPI", WORKERS, *_by_mpi(rows, seconds, turns)))
-    alone, values = found[0][2:]
-    four = next(took for name, count, took, _ in found if (name, count) == ("processes", WORKERS))
+    alone, _, values = found[0][2:]
+    four = next(row[2] for row in found if row[:2] == ("processes", WORKERS))
     table: list[Row] = [
         {
             "pool": name, "workers": workers, "seconds": took,
             "speed relative to one process": alone / took,
             "time relative to four processes": took / four if workers == WORKERS else "",
+            "CPU seconds of the program": cpu,
             "same bits": bool(np.array_equal(given, values)),
         }
-        for name, workers, took, given in found
+        for name, workers, took, cpu, given in found
     ]  # fmt: skip
     return [*table, {"pool": f"MPI: not measured, {missing}"}] if missing else table
 
 
 def timed(
     executor: Any, points: np.ndarray, seconds: float, workers: int, turns: int
-) -> tuple[float, np.ndarray]:
-    """Seconds that the rows take once all workers run, the minimum over turns, and the values."""
+) -> tuple[float, float, np.ndarray]:
+    """Seconds and CPU seconds of the rows once all workers run, minimum over turns; the values."""
     _start(executor, workers)
     pool = Pool(executor, Density(sleeper(seconds)))
     pool.rows(points[: 4 * workers], False)  # workers get the function, and a call is timed
-    took, values = np.inf, np.zeros(0)
+    took, cpu, values = np.inf, np.inf, np.zeros(0)
     for _ in range(turns):
-        began = time.perf_counter()
+        began, busy = time.perf_counter(), time.process_time()
         values = pool.rows(points, False).outputs
         took = min(took, time.perf_counter() - began)
-    return took, values
+        cpu = min(cpu, time.process_time() - busy)
+    return took, cpu, values
 
 
 def killed(rows: int = ROWS, seconds: float = SECONDS, dask: bool = True) -> list[Row]:
@@ -193,16 +196,18 @@ def cluster(workers: int) -> Iterator[Any]:
             yield client
 
 
-def _by_mpi(rows: int, seconds: float, turns: int) -> tuple[float, np.ndarray]:
+def _by_mpi(rows: int, seconds: float, turns: int) -> tuple[float, float, np.ndarray]:
     """The same timing in a job of `mpiexec`, whose first process runs `inside_mpi`."""
     sizes = [f"--rows={rows}", f"--seconds={seconds}", f"--turns={turns}"]
     said = mpi.run(["-m", "involutive.bench.pools", "--inside-mpi", *sizes], WORKERS)
     found = json.loads(said.splitlines()[-1])
-    return found["seconds"], np.array([float.fromhex(value) for value in found["values"]])[:, None]
+    values = np.array([float.fromhex(value) for value in found["values"]])
+    return found["seconds"], found["cpu"], values[:, None]
 
 
 def inside_mpi(rows: int, seconds: float, turns: int) -> str:
     """Time the executor of this job of `mpiexec`; seconds and values as JSON, by their bits."""
     with mpi.executor() as pool:
-        took, values = timed(pool, _points(rows), seconds, pool.num_workers, turns)
-    return json.dumps({"seconds": took, "values": [float(v).hex() for v in values[:, 0]]})
+        took, cpu, values = timed(pool, _points(rows), seconds, pool.num_workers, turns)
+    bits = [float(value).hex() for value in values[:, 0]]
+    return json.dumps({"seconds": took, "cpu": cpu, "values": bits})
