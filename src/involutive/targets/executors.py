@@ -27,8 +27,8 @@ from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
 from involutive_worker import Batch, Density, Failure, keep, work, work_mapped
 
-# Seconds that a batch should take, much more than it takes to send one: a batch costs the client and
-# scheduler of Dask 5 ms of a core (CPU seconds of `python -m involutive.bench.pools`).
+# Seconds that a batch should take, much more than it takes to send one: a batch costs the client
+# and scheduler of Dask 5 ms of a core (CPU seconds of `python -m involutive.bench.pools`).
 BATCH = 0.25
 VECTOR = (
     64  # rows a batch of a vectorised function, always, so that rounding stays the same; a guess
