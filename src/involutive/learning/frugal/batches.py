@@ -76,7 +76,7 @@ def _next_mixture(
     """What the next batch is drawn from: normals by Hessians as they are, or a refit."""
     if weighed.fresh and weighed.teaching is not None:
         return weighed.teaching, 1.0
-    return refit(weighed.archive, weighed.teaching, wide, key, problem.settings)
+    return refit(weighed.archive, weighed.teaching, wide, key, problem.settings)[:2]
 
 
 def _pays(

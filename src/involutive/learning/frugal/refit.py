@@ -40,11 +40,12 @@ def tempering(log_weights: np.ndarray, goal: float) -> float:
 def refit(
     archive: Archive, start: Components | None, wide: Components, key: Key[Array, ""],
     settings: LearnSettings,
-) -> tuple[Components, float]:  # fmt: skip
+) -> tuple[Components, float, float]:  # fmt: skip
     """Fit a mixture to all evaluations, from the one before where there is one.
 
-    Returns the mixture, and the tempering β of the weights that it was fitted to. The one before
-    stays as it is where nothing is better: few draws would spoil covariances of Hessians.
+    Returns the mixture, the tempering β of the weights that it was fitted to, and the effective
+    draws per draw by evaluations that were held back from its fit. The mixture before stays as it
+    is where nothing is better: few draws would spoil covariances of Hessians.
     """
     key_pick, key_hold, key_more = split(key, 3)
     dim, frugal = archive.points.shape[1], settings.frugal
@@ -67,8 +68,8 @@ def refit(
             best, most = mixture, ess
     assert best is not None
     if start is not None and best is before:
-        return start, beta
-    return affine(_again(best, white, settings), mean, factor), beta
+        return start, beta, most
+    return affine(_again(best, white, settings), mean, factor), beta, most
 
 
 def _white(mixture: Components, mean: np.ndarray, inverse: np.ndarray) -> Components:

@@ -17,7 +17,7 @@ from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import AbstractKernel, Kernel
 from involutive.learning.fit.mixture import Components, joined
 from involutive.learning.frugal.archive import Archive
-from involutive.learning.frugal.refit import affine
+from involutive.learning.frugal.refit import affine, refit
 from involutive.learning.frugal.weighed import Weighed, frame, wide_normal
 from involutive.learning.judge.compose import compose
 from involutive.learning.judge.independence import chain_metrics
@@ -25,17 +25,17 @@ from involutive.learning.outcome import Learned, Outcome
 from involutive.learning.problem import Problem
 from involutive.learning.refine.local import move_within_modes
 from involutive.learning.settings import LearnSettings
-from involutive.learning.stages import Looked
+from involutive.learning.stages import Looked, Row
 from involutive.learning.weights import log_mean
 
 
 def settled(problem: Problem, weighed: Weighed) -> Learned:
     """The kernel of what was weighed, without another evaluation."""
-    key_pick, key_starts = split(jr.fold_in(problem.keys.judge, 0), 2)
+    key_fit, key_pick, key_starts = split(jr.fold_in(problem.keys.judge, 0), 3)
     settings, archive = problem.settings, weighed.archive
     wide = wide_normal(problem, archive, frame(problem))
-    q, metrics = with_tails(archive, weighed.mixture, wide, settings)
-    ess = min(metrics["ess"], weighed.ess) if weighed.ess else 0.0
+    q, metrics, row = _best(weighed, wide, key_fit, settings)
+    ess = metrics["ess"]
     kernel = _proposal(problem, archive, q, key_pick)
     moves: AbstractKernel = kernel
     if ess < settings.poor:
@@ -51,7 +51,7 @@ def settled(problem: Problem, weighed: Weighed) -> Learned:
         seconds=weighed.cost.seconds,
         converged=not advice,
         advice=advice,
-        history=weighed.history,
+        history=[*weighed.history, row],
         reached=weighed.reached,
         ended=weighed.ended or "finished",
         modes=weighed.modes,
@@ -63,6 +63,24 @@ def settled(problem: Problem, weighed: Weighed) -> Learned:
         problem.target, _weighed_draws(archive, weighed.mixture, key_starts, settings), moves,
         warmup, outcome, on_device(starts.astype(kernel_dtype(kernel))),
     )  # fmt: skip
+
+
+def _best(
+    weighed: Weighed, wide: Components, key: Key[Array, ""], settings: LearnSettings
+) -> tuple[Components, dict[str, float], Row]:
+    """The mixture that a batch judged best, or one fitted to all evaluations if that is better."""
+    archive, name = weighed.archive, "the best of the batches"
+    q, metrics = with_tails(archive, weighed.mixture, wide, settings)
+    fresh = weighed.ess
+    if weighed.batches:
+        refitted, beta, held = refit(archive, weighed.teaching, wide, key, settings)
+        again, found = with_tails(archive, refitted, wide, settings)
+        if beta == 1.0 and found["ess"] > metrics["ess"]:
+            name = f"{len(refitted.means)} components fitted to all {len(archive)} evaluations"
+            q, metrics, fresh = again, found, held
+    # by evaluations that it was not fitted to as well
+    metrics = metrics | {"ess": min(metrics["ess"], fresh)}
+    return q, metrics, {"stage": name} | metrics
 
 
 def with_tails(
