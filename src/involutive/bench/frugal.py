@@ -85,7 +85,7 @@ def drawn(kernel: Learned, target: Target, known: Reference, seed: int, goal: in
     for turn in range(1, 20):
         figures = {
             "exchangeable": False, "setup_seconds": 1.0, "sampling_seconds": 1.0,
-            "setup_evaluations": 0, "sampling_evaluations": 0,
+            "setup_evaluations": 0.0, "sampling_evaluations": 0.0,
         }  # fmt: skip
         found = judge(target, known, np.concatenate(parts, axis=1), figures)
         if found.ess >= goal or not found.correct:
