@@ -79,9 +79,10 @@ def test_a_learned_proposal_moves_across_the_seam():
             return 4 * jnp.cos(phi - centre) - 0.5 * (x - jnp.sin(phi - centre)) ** 2
 
         target = inv.Target(log_density, inv.Parameters(x=inv.real(), phi=inv.angle()))
-        return inv.sample(
-            inv.learn(target, key=0, progress=False), key=1, num_chains=64, num_samples=1000
-        )
+        # the sizes of the default budget without its end after five minutes on a busy machine
+        kernel = inv.learn(target, key=0, progress=False, budget=3600)
+        print(f"{centre:.2f}: {kernel.outcome}")
+        return inv.sample(kernel, key=1, num_chains=64, num_samples=1000)
 
     seam, apart = learned(np.pi - 0.3), learned(-0.3)
     phi = seam.to_arviz()["posterior"]["phi"].to_numpy()
