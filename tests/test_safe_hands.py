@@ -73,7 +73,8 @@ def test_evaluations_are_kept(count, record):
     for found in of_evaluations(count):
         record(22, budgets=1, most_evaluations_over=max(found.spent - found.budget, 0))
         assert found.kept, found
-        assert found.ended == "finished" or "allow at least" in found.advice
+        enough = found.ended == "finished" or not found.advice  # little may be enough
+        assert enough or "allow at least" in found.advice
 
 
 @deep

@@ -174,9 +174,11 @@ def _advice(weighed: Weighed, ess: float, problem: Problem) -> str:
     enough = effective >= frugal.trusted and ess >= frugal.least_ess
     more = "pass a larger budget=, or initial= that covers every mode"
     if weighed.ended == "budget" and not (enough and weighed.searches):
+        spent = weighed.cost.evaluations
+        least = max(frugal.advised * problem.target.dim, 2 * spent)
         return (
-            f"the budget ended after {weighed.cost.evaluations:,} evaluations, before the proposal "
-            f"was fitted and a second search was made; {more}"
+            f"the budget ended after {spent:,} evaluations, before the proposal was fitted and a "
+            f"second search was made; allow at least Budget(evaluations={least:_})"
         )
     if weighed.new:
         return f"the last search found {weighed.new} modes that the proposal does not cover; {more}"

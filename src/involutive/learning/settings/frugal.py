@@ -23,6 +23,7 @@ class FrugalSettings:
             without a clock. [a guess, on the fast side]
         most_dim: coordinates up to which learning is frugal unless told: Hessians take as many
             evaluations as a coordinate squared. [a guess]
+        advised: evaluations per dimension that are advised where a budget was too small. [a guess]
         goal: effective draws that will be asked of the kernel: a batch must save more evaluations
             there than it costs. [the benchmark's goal]
         first: draws of the first batch, and as many more per dimension. [a guess]
@@ -102,6 +103,7 @@ class FrugalSettings:
     timed_pool: int = 16
     speed: Number = 1e10
     most_dim: int = 50
+    advised: int = 5_000
     goal: Number = 10_000
     first: tuple[int, int] = (750, 75)
     widths: tuple[Number, ...] = (0.1, 0.3, 2.0, 4.0)
