@@ -12,6 +12,7 @@ judged by the same metrics as the mixture; the one with the most effective draws
 - **Heavy tails.** Student-t components with learned degrees of freedom.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -276,11 +277,15 @@ def _heavy_tailed(
         points, weights = fitted.found.points, None
         law: AbstractDistribution | None = None
         for key_round in split(key_kind, how.tail_rounds):
+            began = time.perf_counter()
             mixture = em_student_t(points, count, weights=weights, product=product)
+            took = (time.perf_counter() - began) / len(points)
             if law is None and np.median(mixture.degrees) >= how.tail_degrees:
                 break
             law = mixture.distribution()
             size = int(how.tail_draws * problem.settings.fit_draws)
+            if not spending.allows(size, how.tail_longer * took * size):
+                break  # EM cannot be ended within
             points, at = _weighed(spending.density, law, size, key_round)
             weights = np.minimum(relative(at), np.sqrt(len(at)) * relative(at).mean())
             if not weights.any():

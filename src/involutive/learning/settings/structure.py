@@ -26,6 +26,7 @@ class StructureSettings:
             which tails are taken for those of a normal. [a guess]
         tail_rounds: batches that Student-t components are fitted to. [a guess]
         tail_draws: share of `fit_draws` in each. [a guess]
+        tail_longer: how much longer a batch may take per point than the batch before. [a guess]
         hessian_points: points at which Hessians are compared, to find parents. [a guess]
         hessian_step: of a coordinate's spread, by which it is moved. [a guess]
         changes: of the diagonal, from which an entry counts as changed. [a guess]
@@ -58,6 +59,7 @@ class StructureSettings:
     tail_degrees: Number = 10.0
     tail_rounds: int = 3
     tail_draws: Number = 0.25
+    tail_longer: Number = 3.0
     hessian_points: int = 6
     hessian_step: Number = 0.5
     changes: Number = 0.02
