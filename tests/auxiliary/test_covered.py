@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from flowjax import bijections as fb
 
 import involutive as inv
 from involutive.auxiliary.covered import Covered
@@ -24,8 +25,6 @@ def test_draws_have_the_density_it_states(getkey):
 
 
 def test_a_chain_that_starts_far_out_comes_back(getkey):
-    from flowjax import bijections as fb
-
     means = []
     for law in (inv.standard_normal(4), Covered(inv.standard_normal(4), wide(4, 9.0), 0.02)):
         # a target with heavier tails than q, as most have
@@ -50,8 +49,6 @@ def test_mistakes_are_named(base, share, words):
 
 
 def test_it_is_saved_and_loaded(tmp_path):
-    from flowjax import bijections as fb
-
     target = inv.targets.gaussian(2)
     law = Covered(inv.standard_normal(2), wide(2, 5.0), 0.1)
     kernel = inv.Kernel(target, inv.FunctionBlock(fb.Identity((2,))), law)

@@ -139,9 +139,15 @@ def learn(
     saved = SavedStages(checkpoint, problem, shown)
     with Progress("learning", None, progress, most=problem.plan.seconds) as bar:
         last, spent = given or (saved.read() if resume else None), Cost()
-        if isinstance(last, Weighed) or (last is None and _frugal(problem, start)):
-            learned = _frugally(problem, start, last, saved, bar)
-            if learned.outcome.converged or start is None or chosen(problem):
+        # asked once: it may time calls of the density
+        dear = not isinstance(last, Found | Fitted) and chosen(problem)
+        mixture = None if start is None else components_of_kernel(problem, start)
+        again = mixture is not None and settings.frugal.on is None  # weigh what was learned before
+        weighed = last if isinstance(last, Weighed) else None
+        begins = last is None and not problem.plan.too_small and (dear or again)
+        if begins or weighed is not None:
+            learned = learn_frugally(problem, mixture, weighed, saved, bar)
+            if learned.outcome.converged or start is None or dear:
                 return learned
             spent = Cost(learned.outcome.evaluations, learned.outcome.seconds)
         if start is not None and not isinstance(last, Found | Fitted):
@@ -149,25 +155,6 @@ def learn(
             last = replace(last, cost=last.cost + spent)
         learned = _pipeline(problem, given_initial, last, saved, bar)
         return looked_at(problem, learned)
-
-
-def _frugal(problem: Problem, start: AbstractKernel | None) -> bool:
-    """Whether every evaluation is to count: where calls are dear, or a kernel is given."""
-    if problem.plan.too_small:
-        return False
-    given = start is not None and components_of_kernel(problem, start) is not None
-    return chosen(problem) or (given and problem.settings.frugal.on is None)
-
-
-def _frugally(
-    problem: Problem,
-    start: AbstractKernel | None,
-    last: Weighed | None,
-    saved: SavedStages,
-    bar: Progress,
-) -> Learned:
-    given = None if start is None else components_of_kernel(problem, start)
-    return learn_frugally(problem, given, last, saved, bar)
 
 
 def _pipeline(

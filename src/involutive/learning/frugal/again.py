@@ -60,9 +60,11 @@ def uncovered(problem: Problem, weighed: Weighed, wide: Components, modes: Climb
     ratio = archive.log_p - q.log_density(archive.points)
     weights = relative(archive.log_weights)
     order = np.argsort(ratio)
-    # the level that all but a thousandth of the mass lies below
+    # the level that nearly all of the mass lies below
     levels = np.cumsum(weights[order]) / max(weights.sum(), 1e-300)
-    level = ratio[order][min(np.searchsorted(levels, 0.999), len(order) - 1)]
+    level = ratio[order][
+        min(np.searchsorted(levels, problem.settings.frugal.below_level), len(order) - 1)
+    ]
     heights = modes.log_masses - laplace(np.zeros(len(modes.tops)), modes.scales)
     return heights - q.log_density(modes.tops) > level + np.log(problem.settings.fit.beyond)
 

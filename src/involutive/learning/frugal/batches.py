@@ -21,7 +21,7 @@ from involutive.learning.frugal.archive import Archive, evaluated
 from involutive.learning.frugal.refit import refit
 from involutive.learning.frugal.weighed import Weighed, frame, raw_space, wide_normal
 from involutive.learning.problem import Problem, Spending
-from involutive.learning.settings import LearnSettings
+from involutive.learning.settings import FrugalSettings, LearnSettings
 from involutive.learning.stages import Row
 
 
@@ -43,7 +43,7 @@ def next_batch(problem: Problem, weighed: Weighed) -> Weighed:
         "acceptance": judged.acceptance, "ess": judged.ess, "tempered": beta,
         "evaluations": spending.cost.evaluations,
     }  # fmt: skip
-    pays = _pays(weighed, judged.ess, archive, beta, len(sample.points), frugal.goal)
+    pays = _pays(weighed, judged.ess, archive, beta, len(sample.points), frugal)
     better = judged.ess > weighed.ess
     return replace(
         weighed,
@@ -80,12 +80,18 @@ def _next_mixture(
 
 
 def _pays(
-    weighed: Weighed, ess: Number, archive: Archive, beta: float, size: int, goal: Number
+    weighed: Weighed,
+    ess: Number,
+    archive: Archive,
+    beta: float,
+    size: int,
+    frugal: FrugalSettings,
 ) -> bool:
     """Whether a batch saved more evaluations than it cost, or brought more effective draws."""
+    goal = frugal.goal
     if weighed.ess <= 0 or goal / weighed.ess - goal / max(ess, weighed.ess) > size:
         return True
-    return beta < 1 and archive.effective > 1.2 * weighed.archive.effective
+    return beta < 1 and archive.effective > frugal.gains * weighed.archive.effective
 
 
 def _drawn(
@@ -129,7 +135,7 @@ def _scouts(
     with np.errstate(invalid="ignore"):
         lack = archive.log_p - q.log_density(archive.points)
     lack = np.where(np.isfinite(lack), lack, -np.inf)
-    rows = np.argsort(-lack, kind="stable")[: 20 * count]
+    rows = np.argsort(-lack, kind="stable")[: settings.frugal.scout_pool * count]
     rows = rng.permutation(rows)[:count]
     centres = archive.points[rows]
     gaps = centres[:, None] - mixture.means[None]

@@ -70,6 +70,10 @@ class FrugalSettings:
             covers least, one wide normal over X. [a guess]
         settled: the same shares of a later batch. [standard: defensive importance sampling,
             Hesterberg 1995]
+        gains: factor of effective draws in all by which a tempered batch pays. [a guess]
+        scout_pool: points that q covers least, per scout, of which scouts are picked. [a guess]
+        below_level: share of the mass below the level of p/q that a mode must exceed to count as
+            missed. [a guess]
         scouts: points that scouts are drawn around. [a guess]
         most_batches: most batches between two searches. [a guess]
         patience: of the evaluations that a perfect proposal would save, the share that batches in a
@@ -144,6 +148,9 @@ class FrugalSettings:
     poor: Number = 0.3
     exploring: tuple[float, ...] = (0.5, 0.25, 0.15, 0.1)
     settled: tuple[float, ...] = (0.85, 0.1, 0.02, 0.03)
+    gains: Number = 1.2
+    scout_pool: int = 20
+    below_level: Number = 0.999
     scouts: int = 8
     most_batches: int = 24
     patience: Number = 0.25
