@@ -11,16 +11,16 @@ from involutive._xla.batched import BatchedDensity, BatchedDistribution
 from involutive.learning.budget import Budget
 from involutive.learning.fit.mixture import Components
 from involutive.learning.frugal import frugal as frugal_module
-from involutive.learning.frugal.again import search_again
 from involutive.learning.frugal.archive import Archive
 from involutive.learning.frugal.ascents import Frame, Trail, ascend
 from involutive.learning.frugal.explore import explore
-from involutive.learning.frugal.frugal import chosen
+from involutive.learning.frugal.frugal import should_be_frugal
+from involutive.learning.frugal.later_search import later_search
 from involutive.learning.frugal.refit import tempering
-from involutive.learning.frugal.regress import regressed
-from involutive.learning.frugal.search import unique
-from involutive.learning.frugal.weighed import Weighed
-from involutive.learning.problem import initial_distribution, pose
+from involutive.learning.frugal.regress import refine_by_regression
+from involutive.learning.frugal.search import distinct_modes
+from involutive.learning.frugal.state import Weighed
+from involutive.learning.problem import initial_distribution, pose_problem
 from involutive.learning.weights import effective, log_mean
 
 SMALL = inv.FrugalSettings(
@@ -42,7 +42,7 @@ def two(calls: list[int] | None = None, shift: float = 0.0) -> inv.Target:
 
 def problem_of(target: inv.Target, settings: inv.LearnSettings = FRUGAL, budget=None, key=0):
     law = initial_distribution(None, target, 3.0)
-    return pose(target, law, settings, budget or Budget(), jr.key(key), False, None)
+    return pose_problem(target, law, settings, budget or Budget(), jr.key(key), False, None)
 
 
 def normal(mean: float, variance: float, count: int) -> Components:
@@ -100,7 +100,7 @@ def test_ascents_find_top_and_hessian_and_keep_every_evaluation():
     archive = Archive.empty(3).with_draws(
         np.concatenate(trail.points), np.concatenate(trail.log_p), law, 0, normals
     )
-    mode = regressed(archive, unique(climbed, settings)[0], settings)
+    mode = refine_by_regression(archive, distinct_modes(climbed, settings)[0], settings)
     root = mode.axes[0] * mode.scales[0]
     np.testing.assert_allclose(mode.tops[0], [2.0, -1.0, 0.5], atol=0.01)
     np.testing.assert_allclose(root @ root.T, np.linalg.inv(precision), atol=0.02)
@@ -123,17 +123,19 @@ def test_it_learns_with_few_calls_and_counts_them():
 
 def test_when_learning_is_frugal(monkeypatch):
     cheap, plain = inv.targets.mog6(), inv.LearnSettings()
-    assert not chosen(problem_of(cheap, plain))
-    assert chosen(problem_of(cheap, plain, Budget(evaluations=100_000)))
-    assert not chosen(problem_of(cheap, plain, Budget(evaluations=1e6)))
+    assert not should_be_frugal(problem_of(cheap, plain))
+    assert should_be_frugal(problem_of(cheap, plain, Budget(evaluations=100_000)))
+    assert not should_be_frugal(problem_of(cheap, plain, Budget(evaluations=1e6)))
     never = inv.LearnSettings(frugal=inv.FrugalSettings(on=False))
-    assert not chosen(problem_of(cheap, never, Budget(evaluations=100_000)))
-    assert chosen(problem_of(cheap, FRUGAL))
-    assert not chosen(problem_of(inv.targets.gaussian(60), plain, Budget(evaluations=100_000)))
+    assert not should_be_frugal(problem_of(cheap, never, Budget(evaluations=100_000)))
+    assert should_be_frugal(problem_of(cheap, FRUGAL))
+    assert not should_be_frugal(
+        problem_of(inv.targets.gaussian(60), plain, Budget(evaluations=100_000))
+    )
     box = two()
     for seconds, dear in ((1e-5, False), (0.05, True)):
         monkeypatch.setattr(frugal_module, "_seconds_per_call", lambda _, s=seconds: s)
-        assert chosen(problem_of(box, plain)) is dear
+        assert should_be_frugal(problem_of(box, plain)) is dear
 
 
 @pytest.mark.parametrize("evaluations", [2_000, 3_000])
@@ -215,6 +217,6 @@ def test_a_later_search_finds_what_the_mixture_misses():
     parts = ("points", "log_p", "log_x", "log_normals")
     archive = replace(weighed.archive, **{p: getattr(weighed.archive, p)[rows] for p in parts})
     blind = replace(weighed, archive=archive, mixture=one, teaching=one, modes=1)
-    found = search_again(problem, blind)
+    found = later_search(problem, blind)
     assert found.new == 1 and found.modes == 2 and not found.ended
     assert np.linalg.norm(found.mixture.means - MEANS[0], axis=1).min() < 0.1

@@ -7,7 +7,7 @@ import pytest
 
 import involutive as inv
 from involutive._xla.batched import BatchedDensity
-from involutive.learning.fit.em import fit_mixture, improved
+from involutive.learning.fit.em import fit_mixture, run_em
 from involutive.learning.fit.importance import component_counts, fit_by_weights
 from involutive.learning.fit.mixture import Components, components_of, joined, merged
 from involutive.learning.fit.responsibilities import Products, Whitened, responsibilities
@@ -87,8 +87,8 @@ def test_weights_count_as_copies():
     rng = np.random.default_rng(0)
     points, counts = MIXTURE.draws(600, rng), rng.integers(1, 4, 600)
     start = fit_mixture(points, 3, jr.key(0), FIT, iterations=1)
-    weighted = improved(start, points, counts.astype(float), 5, FIT)
-    copied = improved(start, np.repeat(points, counts, axis=0), None, 5, FIT)
+    weighted = run_em(start, points, counts.astype(float), 5, FIT)
+    copied = run_em(start, np.repeat(points, counts, axis=0), None, 5, FIT)
     np.testing.assert_allclose(weighted.means, copied.means, atol=0.01)
 
 
@@ -96,7 +96,7 @@ def test_a_component_with_few_points_stays_nearly_as_it_was():
     rng = np.random.default_rng(0)
     points = np.concatenate([CENTRES[:2][rng.integers(0, 2, 400)], CENTRES[2:].repeat(3, 0)])
     points = points + rng.normal(size=points.shape)
-    held, free = (improved(MIXTURE, points, None, 6, FIT, prior) for prior in (20.0, 1e-3))
+    held, free = (run_em(MIXTURE, points, None, 6, FIT, prior) for prior in (20.0, 1e-3))
     assert np.abs(held.means[2] - CENTRES[2]).max() < 0.2
     assert np.abs(held.covariances[2] - np.eye(2)).max() < 0.3
     assert np.linalg.eigvalsh(free.covariances[2])[0] < 0.5  # three points alone

@@ -17,8 +17,8 @@ from involutive.learning import learn as module
 from involutive.learning.budget import Budget
 from involutive.learning.fit.em import fit_mixture
 from involutive.learning.fit.mixture import Components, count_clusters, joined
-from involutive.learning.judge.compose import better_measured
 from involutive.learning.judge.independence import independence_metrics
+from involutive.learning.judge.measure import best_measured
 from involutive.learning.learn import learn
 from involutive.sampling.sample import parameter_hash
 from involutive.storage.codec import Decoder, Encoder
@@ -342,10 +342,10 @@ def test_an_evaluation_budget_binds(evaluations):
 
 def test_rounds_that_lose_effective_draws_do_not_replace_what_was_measured(tiny):
     worse = replace(tiny, outcome=replace(tiny.outcome, ess_per_draw=0.01, evaluations=10**9))
-    kept = better_measured(tiny, worse).outcome
+    kept = best_measured(tiny, worse).outcome
     assert kept.ess_per_draw == tiny.outcome.ess_per_draw and kept.evaluations == 10**9
     doubtful = replace(tiny, outcome=replace(tiny.outcome, converged=False))
-    assert better_measured(doubtful, worse) is worse and better_measured(None, worse) is worse
+    assert best_measured(doubtful, worse) is worse and best_measured(None, worse) is worse
 
 
 def test_a_measured_kernel_is_kept_in_a_checkpoint(tiny):

@@ -13,8 +13,8 @@ from involutive.kernel.replicas import Tempered
 from involutive.learning.budget import Budget
 from involutive.learning.find.search import find_modes
 from involutive.learning.fit.fit import fit_proposal
-from involutive.learning.judge.compose import measure
-from involutive.learning.problem import initial_distribution, pose
+from involutive.learning.judge.measure import measure
+from involutive.learning.problem import initial_distribution, pose_problem
 from involutive.learning.refine.replicas import try_replicas
 
 
@@ -23,7 +23,7 @@ def measured():
     target = inv.targets.mog2_1d()
     settings = inv.LearnSettings(pilot_draws=400, pilot_least=400)
     law = initial_distribution(None, target, 3.0)
-    problem = pose(target, law, settings, Budget(), as_key(0), False, None)
+    problem = pose_problem(target, law, settings, Budget(), as_key(0), False, None)
     fitted = fit_proposal(problem, find_modes(problem, None))
     return problem, fitted, measure(problem, fitted, problem.keys.judge)
 

@@ -14,7 +14,7 @@ from involutive.learning.find.climbs import (
     different_tops,
     local_scales,
     newton,
-    resolved,
+    scales_resolved,
 )
 from involutive.learning.judge.compose import compose
 
@@ -40,7 +40,7 @@ def test_a_density_without_bound_is_not_resolved():
     density = BatchedDensity(target.log_density, 4, 64)
     points = np.array([[0.0, 1, 1, 1], [-60.0, 1, 1, 1]]).astype(np.float32)
     scales, _ = local_scales(density.hessians(points))
-    assert resolved(points, scales, SEARCH).tolist() == [True, False]
+    assert scales_resolved(points, scales, SEARCH).tolist() == [True, False]
 
 
 def test_symmetries_move_between_local_move_and_a_poor_proposal():

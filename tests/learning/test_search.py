@@ -16,12 +16,12 @@ from involutive.learning.find.climbs import (
     ascend,
     climb,
     different_tops,
-    on_the_way,
-    promising,
+    highest_after_screening,
+    points_along_climbs,
 )
 from involutive.learning.find.moves import Particles, move
 from involutive.learning.find.search import find_modes
-from involutive.learning.problem import initial_distribution, pose
+from involutive.learning.problem import initial_distribution, pose_problem
 from involutive.learning.settings import LearnSettings
 from involutive.learning.weights import effective
 
@@ -36,7 +36,7 @@ def bent(x):
 def problem_of(target, budget=None, **sizes):
     settings = LearnSettings(**sizes)
     law = initial_distribution(None, target, settings.initial_sd)
-    return pose(target, law, settings, budget or Budget(), jr.key(0), False, None)
+    return pose_problem(target, law, settings, budget or Budget(), jr.key(0), False, None)
 
 
 def rows_of(target, block=64):
@@ -121,7 +121,7 @@ def test_a_few_steps_show_where_to_climb():
 
     points = np.random.default_rng(0).normal(size=(640, 2)) * 3
     points[:5] = -4.0 + 0.2 * np.random.default_rng(1).normal(size=(5, 2))
-    best = promising(BatchedDensity(narrow_and_wide, 2, 64), points, 5, DEFAULT)
+    best = highest_after_screening(BatchedDensity(narrow_and_wide, 2, 64), points, 5, DEFAULT)
     assert (np.abs(best + 4.0) < 1.0).all()
 
 
@@ -177,11 +177,16 @@ def test_a_spike_of_no_mass_leaves_the_way_into_it():
     starts = 3 * np.random.default_rng(0).normal(size=(256, 6))
     climbed = climb(rows, starts, jr.key(0), DEFAULT, gradients=True)
     assert (climbed.log_masses < -DEFAULT.spike_nats).mean() > 0.9
-    passed = on_the_way(rows, starts, -SEARCH.beside_nats, jr.key(1), DEFAULT, gradients=True)
+    passed = points_along_climbs(
+        rows, starts, -SEARCH.beside_nats, jr.key(1), DEFAULT, gradients=True
+    )
     assert len(passed) > 100
     low, high = np.quantile(passed[:, 0], [0.02, 0.98])
     assert -15 < low < -6 and high > 0
-    assert on_the_way(rows, starts, 1e9, jr.key(1), DEFAULT, gradients=True).shape == (0, 6)
+    assert points_along_climbs(rows, starts, 1e9, jr.key(1), DEFAULT, gradients=True).shape == (
+        0,
+        6,
+    )
 
 
 def test_climbs_go_on_where_modes_lie_far_beyond_the_start():

@@ -15,7 +15,7 @@ import involutive as inv
 from involutive.learning.budget import Budget
 from involutive.learning.checkpoint import SavedStages
 from involutive.learning.find.search import find_modes
-from involutive.learning.problem import initial_distribution, pose
+from involutive.learning.problem import initial_distribution, pose_problem
 from involutive.learning.stages import Found
 
 FOLDER = Path(inspect.getfile(inv.LearnSettings)).parents[1]
@@ -104,7 +104,7 @@ def test_numbers_are_not_negative_and_groups_are_groups():
 def problem_of(settings):
     target = inv.targets.mog6()
     law = initial_distribution(None, target, 3.0)
-    return pose(target, law, settings, Budget(evaluations=60_000), jr.key(0), False, None)
+    return pose_problem(target, law, settings, Budget(evaluations=60_000), jr.key(0), False, None)
 
 
 def test_a_group_steers_its_stage():

@@ -19,7 +19,8 @@ from involutive.kernel.kernel import Kernel
 from involutive.learning.find.annealing import finite_draws
 from involutive.learning.find.climbs import Climbed
 from involutive.learning.find.search import gradients_useful
-from involutive.learning.judge.compose import best_composition, best_so_far
+from involutive.learning.judge.ended_early import best_so_far
+from involutive.learning.judge.measure import best_composition
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import local_move
@@ -34,7 +35,7 @@ from involutive.training.mgan.objective import Mgan
 def learn_by_bootstrap(problem: Problem) -> Learned:
     """Train the paper's network on its own draws, and compose it with a local move."""
     key_net, key_start, key_train, key_local, key_pilot = split(problem.keys.rounds, 5)
-    target, law, settings = problem.target, problem.law, problem.settings
+    target, law, settings = problem.target, problem.initial, problem.settings
     how, spending = settings.bootstrap, problem.spend(settings.budget.rounds, Cost())
     auxiliary = max(how.auxiliary, how.auxiliary_per_dim * target.dim) + target.dim % 2
     network = paper_network(key_net, target.dim, auxiliary)

@@ -8,7 +8,7 @@ import numpy as np
 
 import involutive.storage.known  # noqa: F401  registers what files may name
 from involutive.core.errors import check
-from involutive.learning.frugal.weighed import Weighed
+from involutive.learning.frugal.state import Weighed
 from involutive.learning.problem import Problem
 from involutive.learning.stages import Fitted, Found
 from involutive.storage.codec import Decoder, Encoder

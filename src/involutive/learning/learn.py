@@ -1,67 +1,54 @@
 """`learn`: from a log density to a kernel, as a pipeline of stages.
 
-1. `find_modes` looks for where the density lives: climbs and annealing from X.
-2. `fit_proposal` fits a mixture to the target by importance weights, and searches once more for
-   what it has missed; `try_structures` tries products, symmetries and heavy tails where that is
-   not enough. Where one of them suffices, chains judge it and learning ends.
-3. `next_round`, repeated: chains repair the weights of the modes, and their draws train the next
-   proposal; couplings join where a mixture is not enough. `polish` trains once at full length.
-4. `measure` composes proposal and local move, and measures the kernel on chains started apart;
-   where it does not mix, `try_replicas` puts a ladder of replicas between proposal and target.
-   `looked_at` looks once more for what proposal and chains have missed.
+1. Find modes: `find_modes` climbs and anneals from X to where the density has its mass.
+2. Fit: `fit_proposal` fits a mixture to the target by importance weights, and a second search looks
+   for modes that the mixture has missed.
+3. Judge: `_judge` measures a mixture that suffices on pilot chains. Where it does not suffice,
+   `try_structures` tries products, hierarchies, symmetries and heavy tails. Learning ends here if
+   pilot chains confirm the proposal.
+4. Refine: in every `next_round`, chains repair the weights of the modes, and their draws train the
+   next proposal, with couplings where a mixture is not enough. `polish` trains once at full length.
+5. Compose and measure: `measure` composes the proposal with a local move and runs pilot chains
+   from separate starts. If they do not mix, `try_replicas` tries a ladder of replicas between
+   proposal and target. `final_search` looks for mass that proposal and chains have missed.
 
 Every stage is a function from one frozen result to the next (`stages.py`); a checkpoint holds the
-last one. Everything learned is fixed before the first draw is kept.
+newest one. Everything learned is fixed before the first draw is kept.
 
-Where calls of the density are dear, `frugal/` takes the place of all of this: every evaluation is
-kept and weighed, and the weights judge the proposal instead of a pilot.
+Where calls of the density are expensive, `frugal/` replaces the pipeline (`route.py`): it keeps
+every evaluation, and importance weights judge the proposal in place of pilot chains.
 """
-
-import time
-from dataclasses import replace
 
 import jax.random as jr
 from flowjax.distributions import AbstractDistribution
 from jax.sharding import Mesh
 
 from involutive._xla.batched import OutOfBudget
-from involutive._xla.compilation import make_room
-from involutive.core.errors import check
-from involutive.core.keys import KeyLike, as_key
+from involutive.core.keys import KeyLike
 from involutive.core.types import ArrayLike, Number
 from involutive.core.views import view
 from involutive.kernel.kernel import AbstractKernel
-from involutive.learning.budget import Budget, as_budget
+from involutive.learning.arguments import check_arguments, problem_of
+from involutive.learning.budget import Budget
 from involutive.learning.checkpoint import SavedStages
 from involutive.learning.find.search import find_modes
 from involutive.learning.fit.fit import fit_proposal, train_on_points
 from involutive.learning.fit.structure import try_structures
-from involutive.learning.frugal.frugal import chosen, learn_frugally
-from involutive.learning.frugal.weighed import Weighed
-from involutive.learning.given import as_initial, components_of_kernel, from_kernel, from_samples
-from involutive.learning.judge.compose import (
-    best_so_far,
-    better_measured,
-    borne_out,
-    doubted,
-    measure,
-)
-from involutive.learning.judge.looks import looked_at
+from involutive.learning.judge.ended_early import best_so_far
+from involutive.learning.judge.final_search import final_search
+from involutive.learning.judge.measure import best_measured, measure, pilot_confirms, with_pilot_ess
 from involutive.learning.outcome import Learned
-from involutive.learning.problem import Problem, initial_distribution, pose
 from involutive.learning.refine.replicas import try_replicas
-from involutive.learning.refine.rounds import more_rounds, next_round, polish
+from involutive.learning.refine.rounds import another_round_allowed, next_round, polish
+from involutive.learning.route import pipeline_start, try_frugal
+from involutive.learning.run import Run
 from involutive.learning.settings import LearnSettings
-from involutive.learning.stages import Cost, Fitted, Found
-from involutive.sampling.devices import devices_here
+from involutive.learning.stages import Fitted, Found
+from involutive.learning.warm_start import from_samples
 from involutive.sampling.draws import Draws
 from involutive.sampling.progress import Progress
 from involutive.storage.format import PathLike
-from involutive.targets.fingerprint import check_density
 from involutive.targets.target import Target
-
-STRATEGIES = ("pipeline", "bootstrap")
-STAGES = ("finding modes", "fitting a proposal", "refining by rounds", "measuring the kernel")
 
 
 def learn(
@@ -89,16 +76,16 @@ def learn(
         samples: (approximate) posterior draws `(n, dim)`; the search for modes is skipped then.
         initial: the distribution X to start from, starting points `(n, dim)`, draws, or a learned
             kernel whose proposal is X; by default the target's prior, or N(0, 3² I) without one.
-        start: a kernel learned for a similar density (other data, another prior): its proposal is
-            weighed again for this one instead of a search from X, a few thousand evaluations where
-            the two overlap.
+        start: a kernel learned for a similar density (other data, another prior). Importance
+            weights adapt its proposal to this density instead of a search from X, which takes a
+            few thousand evaluations where the two densities overlap.
         budget: seconds, or `Budget(seconds=..., evaluations=...)`; about five minutes by default.
         settings: sizes and thresholds of every stage.
         strategy: "pipeline", or "bootstrap": the paper's network and adversarial objective, trained
             on the chain's own draws; it finds no mode that its chains miss.
         checkpoint: a file in which every stage's result is saved.
-        resume: go on from `checkpoint`, to the same kernel as without the interruption, or begin
-            if there is none.
+        resume: continue from `checkpoint`, to the same kernel as without the interruption; if there
+            is no such file, learning begins anew.
         progress: show progress; by default on a terminal.
         mesh: devices to spread chains and training batches over. With several processes each
             learns the same kernel on its own devices; nothing is sent between them.
@@ -120,115 +107,89 @@ def learn(
         >>> draws.positions.shape
         (8, 50, 1)
     """
-    _check_arguments(target, strategy, samples, checkpoint)
-    began = time.perf_counter()
-    make_room()
-    root, settings = as_key(key), settings or LearnSettings()
-    given_initial = as_initial(initial, settings.search)
-    law = initial_distribution(given_initial, target, settings.initial_sd, settings.search)
-    check_density(target)
-    problem = pose(
-        target, law, settings, as_budget(budget), root, progress, devices_here(mesh), began
-    )
+    check_arguments(target, strategy, samples, checkpoint)
+    problem, x = problem_of(target, initial, settings, budget, key, progress, mesh)
     given = None if samples is None else from_samples(problem, samples)
     if strategy == "bootstrap":
         from involutive.learning.bootstrap import learn_by_bootstrap
 
         return learn_by_bootstrap(problem)
-    shown = view("live")(target) if live else None
-    saved = SavedStages(checkpoint, problem, shown)
+    saved = SavedStages(checkpoint, problem, view("live")(target) if live else None)
     with Progress("learning", None, progress, most=problem.plan.seconds) as bar:
-        last, spent = given or (saved.read() if resume else None), Cost()
-        # asked once: it may time calls of the density
-        dear = not isinstance(last, Found | Fitted) and chosen(problem)
-        mixture = None if start is None else components_of_kernel(problem, start)
-        again = mixture is not None and settings.frugal.on is None  # weigh what was learned before
-        weighed = last if isinstance(last, Weighed) else None
-        begins = last is None and not problem.plan.too_small and (dear or again)
-        if begins or weighed is not None:
-            learned = learn_frugally(problem, mixture, weighed, saved, bar)
-            if learned.outcome.converged or start is None or dear:
-                return learned
-            spent = Cost(learned.outcome.evaluations, learned.outcome.seconds)
-        if start is not None and not isinstance(last, Found | Fitted):
-            last = from_kernel(problem, start)
-            last = replace(last, cost=last.cost + spent)
-        learned = _pipeline(problem, given_initial, last, saved, bar)
-        return looked_at(problem, learned)
+        last = given or (saved.read() if resume else None)
+        tried, suffices = try_frugal(problem, start, last, saved, bar)
+        if tried is not None and suffices:
+            return tried
+        run = Run(problem, saved, bar, pipeline_start(problem, start, last, tried))
+        return final_search(problem, _pipeline(run, x))
 
 
-def _pipeline(
-    problem: Problem,
-    initial: AbstractDistribution | ArrayLike | None,
-    last: Found | Fitted | Weighed | None,
-    saved: SavedStages,
-    bar: Progress,
-) -> Learned:
-    """Run the stages that are left after the result `last`; keep what there is on Ctrl-C."""
+def _pipeline(run: Run, x: AbstractDistribution | ArrayLike | None) -> Learned:
+    """Run the stages that are left after `run.last`; if cut short, return the best kernel so far.
 
-    def stage(number: int) -> None:
-        bar.stage(STAGES[number - 1], number, len(STAGES))
-
-    assert not isinstance(last, Weighed)
+    Args:
+        run: the run, with the newest result.
+        x: the initial distribution or starting points that the user gave.
+    """
+    problem, last = run.problem, run.last
     try:
-        if last is None and problem.plan.too_small:
-            return best_so_far(problem, None, "budget")
         if last is None:
-            stage(1)
-            last = saved.write(find_modes(problem, initial))
+            if problem.plan.too_small:
+                return best_so_far(problem, None, "budget")
+            run.begin(1)
+            last = run.keep(find_modes(problem, x))
         if isinstance(last, Found):
-            stage(2)
-            bar.update(modes=last.modes or None)  # 0 where nothing climbed
+            run.begin(2)
+            run.bar.update(modes=last.modes or None)  # 0 where nothing climbed
             fitted = fit_proposal(problem, last)
             if fitted is None:
                 return best_so_far(problem, last, "budget")
-            last = saved.write(fitted)
-        learned: Learned | None = None
-        while last.rounds == 0:
-            bar.update(ess_per_draw=last.proposal.ess)
-            if last.settled or (last.structured and last.symmetries is not None):
-                stage(4)
-                learned = measure(problem, last, jr.clone(problem.keys.judge))
-                if borne_out(learned, last.proposal.ess, problem.settings):
-                    return learned
-                last = doubted(last, learned)
-            if last.structured:
-                break
-            stage(2)
-            last, learned = train_on_points(problem, try_structures(problem, last)), None
-            saved.write(last)
-        stage(3)
-        judged, seconds = last, 0.0
-        while more_rounds(problem, last, seconds):
-            before = last.cost.seconds
-            last = saved.write(next_round(problem, last))
-            seconds = last.cost.seconds - before
-            bar.update(ess_per_draw=last.proposal.ess)
-        last = saved.write(polish(problem, last))
-        stage(4)
-        if learned is None or last is not judged:
-            learned = measure(problem, last, problem.keys.finish)
-        return try_replicas(problem, last, better_measured(last.measured, learned))
+            last = run.keep(fitted)
+        judged, learned, confirmed = _judge(run, last)
+        if learned is not None and confirmed:
+            return learned
+        refined = _refine(run, judged)
+        run.begin(4)
+        if learned is None or refined is not judged:
+            learned = measure(problem, refined, problem.keys.finish)
+        return try_replicas(problem, refined, best_measured(refined.measured, learned))
     except OutOfBudget:  # before the search had one draw of X
-        return best_so_far(problem, last, "budget")
+        return best_so_far(problem, run.last, "budget")
     except KeyboardInterrupt:
-        return best_so_far(problem, last, "interrupted")
+        return best_so_far(problem, run.last, "interrupted")
 
 
-def _check_arguments(
-    target: Target, strategy: str, samples: ArrayLike | None, checkpoint: PathLike | None
-) -> None:
-    check(
-        isinstance(target, Target),
-        f"target must be a Target, got {type(target).__name__}; "
-        "wrap a log density as inv.Target(log_density, dim=...)",
-    )
-    check(
-        strategy in STRATEGIES,
-        f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}",
-    )
-    check(
-        strategy == "pipeline" or (samples is None and checkpoint is None),
-        "strategy='bootstrap' learns from its own draws and keeps no checkpoint; "
-        "leave samples= and checkpoint= out",
-    )
+def _judge(run: Run, fitted: Fitted) -> tuple[Fitted, Learned | None, bool]:
+    """Measure a proposal that suffices on pilot chains; if they refute it, try structures.
+
+    Returns:
+        The fit, the kernel if its last proposal was measured, and whether pilot chains confirm it.
+    """
+    problem = run.problem
+    learned: Learned | None = None
+    while fitted.rounds == 0:
+        run.bar.update(ess_per_draw=fitted.proposal.ess)
+        if fitted.settled or (fitted.structured and fitted.symmetries is not None):
+            run.begin(4)
+            learned = measure(problem, fitted, jr.clone(problem.keys.judge))
+            if pilot_confirms(learned, fitted.proposal.ess, problem.settings):
+                return fitted, learned, True
+            fitted = run.last = with_pilot_ess(fitted, learned)
+        if fitted.structured:
+            break
+        run.begin(2)
+        fitted = run.keep(train_on_points(problem, try_structures(problem, fitted)))
+        learned = None
+    return fitted, learned, False
+
+
+def _refine(run: Run, fitted: Fitted) -> Fitted:
+    """Make rounds of chains and training while the budget allows, then train at full length."""
+    run.begin(3)
+    seconds = 0.0  # that the last round took
+    while another_round_allowed(run.problem, fitted, seconds):
+        before = fitted.cost.seconds
+        fitted = run.keep(next_round(run.problem, fitted))
+        seconds = fitted.cost.seconds - before
+        run.bar.update(ess_per_draw=fitted.proposal.ess)
+    return run.keep(polish(run.problem, fitted))

@@ -43,7 +43,7 @@ class Problem:
 
     Attributes:
         target: the density.
-        law: the initial distribution X.
+        initial: the initial distribution X.
         settings: sizes, made smaller where the density is dear or the budget small.
         plan: the budget, and when it began.
         keys: randomness per stage.
@@ -53,7 +53,7 @@ class Problem:
     """
 
     target: Target
-    law: AbstractDistribution
+    initial: AbstractDistribution
     settings: LearnSettings
     plan: Plan
     keys: Keys
@@ -116,7 +116,7 @@ class Spending:
         return self.before + Cost(self.evaluations, self.seconds)
 
 
-def pose(
+def pose_problem(
     target: Target,
     law: AbstractDistribution,
     settings: LearnSettings,

@@ -79,16 +79,18 @@ class Tempered(NamedTuple):
     beta: Number
 
     def values(self, points: np.ndarray) -> np.ndarray:
-        return self._joined(self.law.values(points), self.density.values(points))
+        return self._interpolate(self.law.values(points), self.density.values(points))
 
     def gradients(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         (prior, prior_gradient), (value, gradient) = (
             self.law.gradients(points),
             self.density.gradients(points),
         )
-        return self._joined(prior, value), prior_gradient + self.beta * (gradient - prior_gradient)
+        return self._interpolate(prior, value), prior_gradient + self.beta * (
+            gradient - prior_gradient
+        )
 
-    def _joined(self, prior: np.ndarray, value: np.ndarray) -> np.ndarray:
+    def _interpolate(self, prior: np.ndarray, value: np.ndarray) -> np.ndarray:
         return np.where(np.isfinite(value), prior + self.beta * (value - prior), -np.inf)
 
 
@@ -125,7 +127,7 @@ def anneal(
         points = points[_systematic(rise * log_weights, rng)]
         beta = min(beta + rise, 1.0)
         try:
-            points, size = _moved(
+            points, size = _move_particles(
                 Tempered(density, law, beta), points, size, rng, settings, gradients
             )
             if beta >= 1.0:
@@ -137,7 +139,7 @@ def anneal(
     return Annealed(points, -np.inf)
 
 
-def _moved(
+def _move_particles(
     tempered: Tempered,
     points: np.ndarray,
     size: Number,
@@ -146,7 +148,10 @@ def _moved(
     gradients: bool,
 ) -> tuple[np.ndarray, float]:
     """Points after some moves, and the step size adapted to their acceptance."""
-    factor, particles = _factor(points, gradients), Particles.at(tempered, points, gradients)
+    factor, particles = (
+        _proposal_factor(points, gradients),
+        Particles.at(tempered, points, gradients),
+    )
     search = settings.search
     goal, most = (
         search.hmc_acceptance if gradients else search.walk_acceptance,
@@ -180,7 +185,7 @@ def _systematic(log_weights: np.ndarray, rng: np.random.Generator) -> np.ndarray
     )
 
 
-def _factor(points: np.ndarray, gradients: bool) -> np.ndarray:
+def _proposal_factor(points: np.ndarray, gradients: bool) -> np.ndarray:
     """Scales of the particles: of every coordinate, or a factor of their covariance."""
     wide = points.astype(np.float64)
     variances = np.var(wide, axis=0) + 1e-12

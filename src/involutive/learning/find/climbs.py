@@ -97,7 +97,7 @@ def ascend(
     return best, height
 
 
-def promising(
+def highest_after_screening(
     density: BatchedDensity, points: np.ndarray, count: int, settings: LearnSettings
 ) -> np.ndarray:
     """Of many points, the `count` that stand highest after a few steps up.
@@ -157,7 +157,7 @@ def newton(
     return tops, heights, scales, axes
 
 
-def on_the_way(
+def points_along_climbs(
     density: BatchedDensity,
     points: np.ndarray,
     least: Number,
@@ -178,7 +178,7 @@ def on_the_way(
     heights = density.values(passed)
     # a slope has no second derivative and would seem to be endlessly wide
     masses = laplace(heights, np.clip(scales, *search.scale_bounds))
-    kept = np.isfinite(heights) & (masses >= least) & resolved(passed, scales, search)
+    kept = np.isfinite(heights) & (masses >= least) & scales_resolved(passed, scales, search)
     kept = np.flatnonzero(kept)
     kept = rng.permutation(kept)[: len(points)]
     if not len(kept):
@@ -211,7 +211,7 @@ def _spread(
     return particles.points
 
 
-def resolved(points: np.ndarray, scales: np.ndarray, settings: SearchSettings) -> np.ndarray:
+def scales_resolved(points: np.ndarray, scales: np.ndarray, settings: SearchSettings) -> np.ndarray:
     """Whether numbers of this precision tell points within the local scales apart.
 
     A density without bound, such as a hierarchy's where its scale vanishes, is climbed until

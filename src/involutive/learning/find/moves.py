@@ -58,10 +58,10 @@ def move(
         lost = np.isnan(gain) | ~np.isfinite(new.points).all(axis=1)
     gain = np.where(lost, -np.inf, gain)
     accepted = -rng.exponential(size=len(gain)) < gain
-    return _chosen(accepted, new, particles), np.exp(np.minimum(gain, 0.0))
+    return _where_accepted(accepted, new, particles), np.exp(np.minimum(gain, 0.0))
 
 
-def _chosen(accepted: np.ndarray, new: Particles, old: Particles) -> Particles:
+def _where_accepted(accepted: np.ndarray, new: Particles, old: Particles) -> Particles:
     """The new particles where accepted, else the old."""
     column = accepted[:, None]
     gradients = None

@@ -24,7 +24,13 @@ from involutive.learning.find.annealing import (
     finite_points,
     resampled,
 )
-from involutive.learning.find.climbs import Climbed, climb, on_the_way, promising, resolved
+from involutive.learning.find.climbs import (
+    Climbed,
+    climb,
+    highest_after_screening,
+    points_along_climbs,
+    scales_resolved,
+)
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import LearnSettings, SearchSettings
 from involutive.learning.stages import Cost, Found
@@ -41,7 +47,7 @@ def _find(
 ) -> Found:
     key_start, key_climb, key_anneal, key_beside, key_far = split(problem.keys.find, 5)
     density, settings, search = spending.density, problem.settings, problem.settings.search
-    law = BatchedDistribution(problem.law, density.block)
+    law = BatchedDistribution(problem.initial, density.block)
     count = max(settings.search_draws, settings.particles)
     count = max(int(min(count, search.first_share * density.limit)), 1)
     draws, log_weights = finite_draws(density, law, key_start, count, search)
@@ -57,20 +63,24 @@ def _find(
     climbed = Climbed.none(density.dim, draws.dtype)
     if gradients:
         climbed = _climb_widely(density, draws, key_climb, settings, hmc)
-    annealed = _carried(density, law, draws, log_weights, key_anneal, settings, gradients, hmc)
+    annealed = _resample_or_anneal(
+        density, law, draws, log_weights, key_anneal, settings, gradients, hmc
+    )
     spikes = climbed.log_masses < annealed.log_z - settings.spike_nats
-    spikes |= ~resolved(climbed.tops, climbed.scales, search)
+    spikes |= ~scales_resolved(climbed.tops, climbed.scales, search)
     found = [climbed.points[~spikes], annealed.points]
     if spikes.any():
         found.append(
-            _beside(density, climbed.starts[spikes], annealed.log_z, key_beside, settings, hmc)
+            _points_near_spikes(
+                density, climbed.starts[spikes], annealed.log_z, key_beside, settings, hmc
+            )
         )
     if initial is not None and not isinstance(initial, AbstractDistribution):
         found.append(np.asarray(initial, dtype=draws.dtype))
     points = _finite(np.concatenate(found))
     counts = ~spikes & ~(climbed.log_masses < annealed.log_z - search.lighter_nats)
     heavy = _finite(np.concatenate([climbed.points[counts], annealed.points]))
-    starts = _dispersed(draws, climbed, generator(key_far), search.dispersed)
+    starts = _dispersed_starts(draws, climbed, generator(key_far), search.dispersed)
     tops = Climbed(*(part[~spikes] for part in climbed)).laplace(search)
     complete = not density.spent
     return Found(points, starts, *tops, annealed.log_z, gradients, complete, spending.cost, heavy)
@@ -89,7 +99,7 @@ def gradients_useful(density: BatchedDensity, points: np.ndarray, settings: Sear
     )
 
 
-def _carried(
+def _resample_or_anneal(
     density: BatchedDensity,
     law: BatchedDistribution,
     draws: np.ndarray,
@@ -128,20 +138,20 @@ def _climb_widely(
     parties, search = list[Climbed](), settings.search
     try:
         starts = [*_starts_at_widths(density, draws, share, settings)]
-        starts.append(promising(density, draws, share, settings))
-        parties += _in_parties(density, np.concatenate(starts), key_first, settings, hmc)
-        width = np.ptp(_extent(draws, search.extent), axis=0)
+        starts.append(highest_after_screening(density, draws, share, settings))
+        parties += _climb_in_parties(density, np.concatenate(starts), key_first, settings, hmc)
+        width = np.ptp(_quantile_box(draws, search.extent), axis=0)
         for key_again, grown in zip(keys, settings.growth, strict=True):
             last = np.concatenate([party.points for party in parties[-search.parties :]])
-            low, high = _extent(last, search.extent)
+            low, high = _quantile_box(last, search.extent)
             if not np.any(high - low > grown * width):
                 break
             key_around, key_more = split(key_again, 2)
             width = np.maximum(high - low, width)
-            around = _around(density, 0.5 * (low + high), width, key_around, settings)
+            around = _starts_around(density, 0.5 * (low + high), width, key_around, settings)
             if len(around) < search.parties:  # hardly any place there is inside the support
                 break
-            parties += _in_parties(density, around, key_more, settings, hmc)
+            parties += _climb_in_parties(density, around, key_more, settings, hmc)
     except OutOfBudget:
         pass  # what was climbed so far is what there is
     if not parties:
@@ -149,7 +159,7 @@ def _climb_widely(
     return Climbed(*map(np.concatenate, zip(*parties, strict=True)))
 
 
-def _around(
+def _starts_around(
     density: BatchedDensity,
     centre: np.ndarray,
     width: np.ndarray,
@@ -178,7 +188,7 @@ def _starts_at_widths(
     ]
 
 
-def _in_parties(
+def _climb_in_parties(
     density: BatchedDensity,
     points: np.ndarray,
     key: Key[Array, ""],
@@ -199,7 +209,7 @@ def _in_parties(
     return parties
 
 
-def _beside(
+def _points_near_spikes(
     density: BatchedDensity,
     starts: np.ndarray,
     log_z: Number,
@@ -210,12 +220,12 @@ def _beside(
     """Places on the way into spikes of no mass that have mass themselves."""
     try:
         least = log_z - settings.search.beside_nats
-        return on_the_way(density, starts, least, key, settings, gradients=hmc)
+        return points_along_climbs(density, starts, least, key, settings, gradients=hmc)
     except OutOfBudget:
         return starts[:0]
 
 
-def _dispersed(
+def _dispersed_starts(
     draws: np.ndarray, climbed: Climbed, rng: np.random.Generator, count: int
 ) -> np.ndarray:
     """Places for chains that start elsewhere: draws of X, at its widths, and where climbs began."""
@@ -229,7 +239,7 @@ def _finite(points: np.ndarray) -> np.ndarray:
     return points[np.isfinite(points).all(axis=1)]
 
 
-def _extent(points: np.ndarray, quantiles: tuple[Number, Number]) -> np.ndarray:
+def _quantile_box(points: np.ndarray, quantiles: tuple[Number, Number]) -> np.ndarray:
     """Two quantiles of every coordinate."""
     points = _finite(points)
     return np.quantile(points, quantiles, axis=0) if len(points) else np.zeros((2, 1))

@@ -42,7 +42,7 @@ def fit_mixture(
     seeds = rows[_spread_seeds(rows, weights if seeding is None else seeding, count, key)]
     most = settings.em_iterations if iterations is None else iterations
     start = _first_guess(rows, weights, seeds, settings.em_floor)
-    return improved(start, rows, weights, most, settings)
+    return run_em(start, rows, weights, most, settings)
 
 
 def _normalised(weights: np.ndarray | None, count: int) -> np.ndarray:
@@ -75,7 +75,7 @@ def _spread_seeds(
     return np.asarray(chosen)
 
 
-def improved(
+def run_em(
     start: Components,
     points: np.ndarray,
     weights: np.ndarray | None,

@@ -12,7 +12,7 @@ from involutive.bijections.whitening import whitening
 from involutive.core.keys import generator, split
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import Kernel
-from involutive.learning.find.again import around_mixture, look_again
+from involutive.learning.find.second_search import around_mixture, second_search
 from involutive.learning.fit.importance import (
     component_counts,
     fit_by_weights,
@@ -40,17 +40,17 @@ def fit_proposal(problem: Problem, found: Found) -> Fitted | None:
     looked = Looked(len(found.starts), settings.widths)
     try:
         with one_thread():
-            space, fitted = _weighed(problem, spending, found, key_fit)
+            space, fitted = _fit_by_weights(problem, spending, found, key_fit)
             # a poor mixture covers little: what it misses says nothing of what was missed
             turns = settings.fit.searches if fitted.ess >= settings.fit.reaches else 0
             for key_turn in split(key_again, turns):
                 key_search, key_refit = split(key_turn, 2)
-                seen = look_again(
+                seen = second_search(
                     problem, spending, around_mixture(space, fitted),
                     partial(_uncovered, space, fitted), fitted.sample.log_z, found.gradients,
                     key_search,
                 )  # fmt: skip
-                second = looked.second + seen.looked_at
+                second = looked.second + seen.num_reached
                 looked = replace(looked, second=second, new=len(seen.points))
                 if not len(seen.points):
                     break
@@ -58,21 +58,21 @@ def fit_proposal(problem: Problem, found: Found) -> Fitted | None:
                 fitted = with_modes(space, fitted, seen.climbed, generator(key_refit))
     except OutOfBudget:
         return None
-    return _result(problem, spending, found, space, fitted, looked, key_pick)
+    return _as_fitted(problem, spending, found, space, fitted, looked, key_pick)
 
 
 def _uncovered(space: Space, fitted: FittedMixture, points: np.ndarray) -> np.ndarray:
     return space.uncovered(fitted, space.whiten(points))
 
 
-def _weighed(
+def _fit_by_weights(
     problem: Problem, spending: Spending, found: Found, key: Key[Array, ""]
 ) -> tuple[Space, FittedMixture]:
     key_far, key_weigh = split(key, 2)
     settings, density = problem.settings, spending.density
     g = whitening(found.points)
     mean, factor = (np.asarray(part.unwrap()) for part in (g.mean, g.factor))
-    far = BatchedDistribution(problem.law, density.block).draws(key_far, settings.fit.far_draws)
+    far = BatchedDistribution(problem.initial, density.block).draws(key_far, settings.fit.far_draws)
     far = np.concatenate([far, found.points])
     space = Space.around(density, mean, factor, far, settings)
     white = space.whiten(found.points)
@@ -83,7 +83,7 @@ def _weighed(
     return space, fit_by_weights(space, white, key_weigh, counts, settings, guess)
 
 
-def _result(
+def _as_fitted(
     problem: Problem,
     spending: Spending,
     found: Found,
@@ -94,7 +94,9 @@ def _result(
 ) -> Fitted:
     settings, rng, dtype = problem.settings, generator(key), found.points.dtype
     g = whitening(found.points)
-    kernel = Kernel(problem.target, FunctionBlock(g), fitted.mixture.distribution(), problem.law)
+    kernel = Kernel(
+        problem.target, FunctionBlock(g), fitted.mixture.distribution(), problem.initial
+    )
     count = len(fitted.mixture.means)
     row: Row = {
         "stage": f"weighted mixture of {count}",
@@ -134,7 +136,7 @@ def train_on_points(problem: Problem, fitted: Fitted) -> Fitted:
         return fitted
     proposal, evaluations = train_proposal(
         problem.target, fitted.found.points, problem.keys.points,
-        settings=settings, initial=problem.law, progress=problem.progress,
+        settings=settings, initial=problem.initial, progress=problem.progress,
         deadline=spending.allowance.deadline,
     )  # fmt: skip
     spending.note(evaluations)

@@ -12,7 +12,7 @@ from involutive._xla.batched import OutOfBudget
 from involutive.core.keys import generator, split
 from involutive.core.types import Number
 from involutive.learning.find.climbs import Climbed
-from involutive.learning.fit.em import fit_mixture, improved
+from involutive.learning.fit.em import fit_mixture, run_em
 from involutive.learning.fit.mixture import Components, joined, merged
 from involutive.learning.fit.weighted import FittedMixture, Space, WeightedSample
 from involutive.learning.settings import FitSettings, LearnSettings
@@ -69,26 +69,26 @@ def fit_by_weights(
             # as it is: in many dimensions few draws would spoil covariances of Hessians
             sample = space.sample(first_guess, int(fit.judged_share * settings.fit_draws), rng)
             best = space.judged(first_guess, sample)
-            enough = _good(best, settings)
+            enough = _nearly_good_enough(best, settings)
         if not enough:
             first = fit_mixture(found, counts[0], keys[0], fit, iterations=steps)
             few = merged(first, fit.overlap, fit.light)
             for mixture in [few, first] if len(few.means) < len(first.means) else [first]:
-                best, enough = _tried(space, mixture, found, best, rng)
+                best, enough = _try_mixture(space, mixture, found, best, rng)
                 if enough:
                     break
         for count, key_count in zip(counts[1:], keys[1:], strict=True):
             assert best is not None
-            if _good(best, settings):
+            if _nearly_good_enough(best, settings):
                 break
             seeds = _seeds(best, found, rng, settings)
             lacking = space.lacking(best.mixture, seeds)
             mixture = fit_mixture(seeds, count, key_count, fit, None, steps, lacking)
-            best, enough = _tried(space, mixture, found, best, rng)
+            best, enough = _try_mixture(space, mixture, found, best, rng)
             if enough:
                 break
         assert best is not None
-        return _refined(space, best, rng)
+        return _fit_to_more_draws(space, best, rng)
     except OutOfBudget:
         if best is None:
             raise
@@ -108,7 +108,9 @@ def with_modes(
     mixture = joined([fitted.mixture, new], (1 - share, share))
     sample = space.sample(mixture, int(fit.judged_share * settings.fit_draws), rng)
     size = int(fit.polish_share * settings.fit_draws)
-    return _polished(space, space.judged(mixture, sample), size, rng, settings.good_enough)
+    return _fit_until_gains_end(
+        space, space.judged(mixture, sample), size, rng, settings.good_enough
+    )
 
 
 def laplace_mixture(
@@ -121,7 +123,7 @@ def laplace_mixture(
     return Components(np.log(weights / weights.sum()), space.whiten(tops), covariances)
 
 
-def _good(best: FittedMixture, settings: LearnSettings) -> bool:
+def _nearly_good_enough(best: FittedMixture, settings: LearnSettings) -> bool:
     return best.ess > settings.fit.nearly * settings.good_enough
 
 
@@ -135,7 +137,7 @@ def _seeds(
     return np.concatenate([best.sample.picked(len(found), rng), some])
 
 
-def _tried(
+def _try_mixture(
     space: Space,
     mixture: Components,
     found: np.ndarray,
@@ -145,39 +147,45 @@ def _tried(
     """The better of the best so far and a new mixture, and whether to stop adding components."""
     settings = space.settings
     sizes = tuple(int(share * settings.fit_draws) for share in settings.fit.tried)
-    fitted = _repeated(space, mixture, found, sizes, rng)
+    fitted = _fit_to_growing_samples(space, mixture, found, sizes, rng)
     helped = best is None or fitted.ess > settings.fit.helps * best.ess
     best = fitted if best is None or helped else best
     # a poor one may lack modes, which only many more components show
-    return best, _good(best, settings) or (not helped and best.ess > settings.trusts_weights)
+    return best, _nearly_good_enough(best, settings) or (
+        not helped and best.ess > settings.trusts_weights
+    )
 
 
-def _refined(space: Space, best: FittedMixture, rng: np.random.Generator) -> FittedMixture:
+def _fit_to_more_draws(
+    space: Space, best: FittedMixture, rng: np.random.Generator
+) -> FittedMixture:
     """The best mixture, or a simpler one that loses little, fitted to more draws."""
     settings, fit, draws = space.settings, space.settings.fit, space.settings.fit_draws
     if best.ess > settings.good_enough:  # more draws would spoil covariances of Hessians
         return best
     if best.ess < settings.trusts_weights:  # too little to tell which components are needed
-        best = _polished(space, best, int(fit.polish_share * draws), rng, settings.trusts_weights)
-    few = _simpler(space, best)
+        best = _fit_until_gains_end(
+            space, best, int(fit.polish_share * draws), rng, settings.trusts_weights
+        )
+    few = _merge_if_as_good(space, best)
     least, most = (int(share * draws) for share in fit.polish_bounds)
     for start in (best,) if few is best else (few, best):
         count, dim = start.mixture.means.shape
-        size = int(np.clip(_affordable(count, dim, fit), least, most))
-        polished = _polished(space, start, size, rng, settings.good_enough)
+        size = int(np.clip(_affordable_points(count, dim, fit), least, most))
+        polished = _fit_until_gains_end(space, start, size, rng, settings.good_enough)
         best = max(best, polished, key=lambda f: f.ess)
         if best.ess > fit.settled:
             break
     return best
 
 
-def _affordable(count: int, dim: int, settings: FitSettings) -> float:
+def _affordable_points(count: int, dim: int, settings: FitSettings) -> float:
     """Points whose responsibilities EM computes in a fraction of a second."""
     by_count, by_size = settings.em_points
     return min(by_count / count, by_size / (count * dim**2))
 
 
-def _simpler(space: Space, fitted: FittedMixture) -> FittedMixture:
+def _merge_if_as_good(space: Space, fitted: FittedMixture) -> FittedMixture:
     """One component per group of overlapping ones, if that loses little."""
     fit = space.settings.fit
     few = merged(fitted.mixture, fit.overlap, fit.light)
@@ -187,7 +195,7 @@ def _simpler(space: Space, fitted: FittedMixture) -> FittedMixture:
     return simpler if simpler.ess > fitted.ess / fit.helps else fitted
 
 
-def _repeated(
+def _fit_to_growing_samples(
     space: Space,
     mixture: Components,
     found: np.ndarray,
@@ -199,11 +207,11 @@ def _repeated(
     samples = [WeightedSample(some, space.log_p(some), mixture.log_density(some))]
     for size in sizes[:-1]:
         samples.append(space.sample(mixture, size, rng))
-        mixture = _fitted_to(samples[-2:], mixture, space.settings)
+        mixture = _em_on_samples(samples[-2:], mixture, space.settings)
     return space.judged(mixture, space.sample(mixture, sizes[-1], rng))
 
 
-def _fitted_to(
+def _em_on_samples(
     samples: list[WeightedSample], mixture: Components, settings: LearnSettings
 ) -> Components:
     """The mixture after some iterations of EM; components with few points stay put."""
@@ -212,10 +220,10 @@ def _fitted_to(
     if not weights.any():
         return mixture
     prior = settings.fit.prior_points * dim
-    return improved(mixture, joint.points, weights, settings.em_steps, settings.fit, prior)
+    return run_em(mixture, joint.points, weights, settings.em_steps, settings.fit, prior)
 
 
-def _polished(
+def _fit_until_gains_end(
     space: Space, best: FittedMixture, size: int, rng: np.random.Generator, good_enough: Number
 ) -> FittedMixture:
     """Fit to weighted samples of that size until more draws would help little.
@@ -227,7 +235,7 @@ def _polished(
     for _ in range(space.settings.most_batches):
         try:
             samples.append(space.sample(mixture, size, rng))
-            mixture = _fitted_to(samples[-fit.together :], mixture, space.settings)
+            mixture = _em_on_samples(samples[-fit.together :], mixture, space.settings)
             fitted = space.judged(mixture, space.sample(mixture, int(fit.judged_share * size), rng))
         except OutOfBudget:
             break

@@ -39,7 +39,7 @@ from involutive.involutions.symmetries import Symmetries
 from involutive.involutions.symmetry_search import symmetries
 from involutive.kernel.kernel import Kernel
 from involutive.kernel.symmetry_move import Symmetrised
-from involutive.learning.find.again import around_draws, look_again
+from involutive.learning.find.second_search import around_draws, second_search
 from involutive.learning.fit.hierarchy import parents_of
 from involutive.learning.fit.importance import (
     component_counts,
@@ -73,14 +73,14 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
             with one_thread():
                 for i, (name, law) in enumerate(make(problem, spending, fitted, key_fit)):
                     key_law = jr.fold_in(key_judge, i)
-                    best = _better(problem, spending, fitted, best, name, law, key_law)
+                    best = _keep_better(problem, spending, fitted, best, name, law, key_law)
         except OutOfBudget:
             break
         if best.ess >= problem.settings.poor:
             break
     looked = fitted.looked
     if best.components == 0 and best is not fitted.proposal:
-        looked = _looked_again(problem, spending, fitted, best.kernel, key_again)
+        looked = _second_search_around(problem, spending, fitted, best.kernel, key_again)
     cost = spending.cost
     reached: list[Row] = [*fitted.reached, {"seconds": cost.seconds, "ess": best.ess}]
     # rounds train mixtures and couplings: they would throw a good structure away
@@ -91,17 +91,17 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
     )
 
 
-def _looked_again(
+def _second_search_around(
     problem: Problem, spending: Spending, fitted: Fitted, kernel: Kernel, key: Key[Array, ""]
 ) -> Looked:
     """A second search for what a structured proposal has missed."""
     key_draws, key_search = split(key, 2)
     law, settings = kernel.auxiliary, problem.settings
     try:
-        draws, at = _weighed(spending.density, law, settings.structure.sample, key_draws)
+        draws, at = _weighted_draws(spending.density, law, settings.structure.sample, key_draws)
         level = float(at.max()) + np.log(settings.fit.beyond)
         uncovered = partial(_uncovered, spending.density, law, level)
-        seen = look_again(
+        seen = second_search(
             problem, spending, around_draws(draws, settings.search), uncovered, log_mean(at),
             fitted.found.gradients, key_search,
         )  # fmt: skip
@@ -109,13 +109,13 @@ def _looked_again(
         return replace(fitted.looked, second=0, new=0)
     return replace(
         fitted.looked,
-        second=seen.looked_at,
+        second=seen.num_reached,
         new=len(seen.points),
         log_z_weights=log_mean(at),
     )
 
 
-def _better(
+def _keep_better(
     problem: Problem,
     spending: Spending,
     fitted: Fitted,
@@ -131,7 +131,7 @@ def _better(
     """
     settings = problem.settings
     sample = settings.structure.sample
-    _, at = _weighed(spending.density, law, sample, key)
+    _, at = _weighted_draws(spending.density, law, sample, key)
     metrics = chain_metrics(at, at, at, np.zeros(len(at)))
     points = fitted.found.must_cover
     points = points[:: max(len(points) // sample, 1)]
@@ -142,7 +142,7 @@ def _better(
     if metrics["ess"] < settings.structure.better * best.ess or missed > settings.missed:
         return replace(best, history=history)
     identity = FunctionBlock(fb.Identity((problem.target.dim,)))
-    kernel = Kernel(problem.target, identity, law, problem.law)
+    kernel = Kernel(problem.target, identity, law, problem.initial)
     return Proposal(kernel, metrics["acceptance"], metrics["ess"], 0, history)
 
 
@@ -154,7 +154,7 @@ def _uncovered(
     return np.nan_to_num(at, nan=-np.inf) > level
 
 
-def _weighed(
+def _weighted_draws(
     density: BatchedDensity, law: AbstractDistribution, count: int, key: Key[Array, ""]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws of a distribution, and `log p - log q` at them; -inf outside the support."""
@@ -227,7 +227,7 @@ def _mixture_on(
     space = Space.around(density, mean, np.diag(scale), points, settings)
     white = space.whiten(points)
     counts = component_counts(modes, len(white), points.shape[1], settings)
-    mixture = space.covered(fit_by_weights(space, white, key, counts, settings).mixture)
+    mixture = space.with_wide_normal(fit_by_weights(space, white, key, counts, settings).mixture)
     covariances = mixture.covariances * scale[:, None] * scale
     return GaussianMixture(np.exp(mixture.log_weights), space.colour(mixture.means), covariances)
 
@@ -286,7 +286,7 @@ def _heavy_tailed(
             size = int(how.tail_draws * problem.settings.fit_draws)
             if not spending.allows(size, how.tail_longer * took * size):
                 break  # EM cannot be ended within
-            points, at = _weighed(spending.density, law, size, key_round)
+            points, at = _weighted_draws(spending.density, law, size, key_round)
             weights = np.minimum(relative(at), np.sqrt(len(at)) * relative(at).mean())
             if not weights.any():
                 break

@@ -72,7 +72,7 @@ def mixture_draws(kernel: Kernel, count: int, key: Key[Array, ""]) -> np.ndarray
     return (mean + latent @ factor.T).astype(g.mean.unwrap().dtype)
 
 
-def covered(kernel: Kernel, key: Key[Array, ""], settings: LearnSettings) -> Kernel:
+def with_wide_component(kernel: Kernel, key: Key[Array, ""], settings: LearnSettings) -> Kernel:
     """Add one wide component that covers X to the auxiliary distribution.
 
     Far out, a light-tailed q falls faster than p; there w = p/q is large and a chain would hardly
@@ -81,13 +81,13 @@ def covered(kernel: Kernel, key: Key[Array, ""], settings: LearnSettings) -> Ker
     if kernel.initial is None:
         return kernel
     if not isinstance(kernel.auxiliary, GaussianMixture):
-        return _over_structure(kernel, key, settings)
+        return _cover_structured(kernel, key, settings)
     mixture = components_of(kernel.auxiliary)
     wide = _around(kernel, mixture, key, settings)
     return _with_mixture(kernel, _widened(mixture, wide, 0.0, settings))
 
 
-def _over_structure(kernel: Kernel, key: Key[Array, ""], settings: LearnSettings) -> Kernel:
+def _cover_structured(kernel: Kernel, key: Key[Array, ""], settings: LearnSettings) -> Kernel:
     """The same for a proposal with structure: products, symmetries, hierarchies, Student-t."""
     assert kernel.initial is not None
     laws = zip((kernel.initial, kernel.auxiliary), split(key, 2), strict=True)
@@ -116,7 +116,7 @@ def _with_mixture(kernel: Kernel, mixture: Components) -> Kernel:
     return eqx.tree_at(lambda k: k.auxiliary, kernel, mixture.distribution())
 
 
-def best_covered(
+def with_best_tails(
     proposal: Proposal, draws: np.ndarray, key: Key[Array, ""], settings: LearnSettings
 ) -> Proposal:
     """Choose the share of proposals from the tails by effective draws per draw.
@@ -128,7 +128,7 @@ def best_covered(
     if kernel.initial is None:
         return proposal
     if not isinstance(kernel.auxiliary, GaussianMixture):
-        return replace(proposal, kernel=_over_structure(kernel, key, settings))
+        return replace(proposal, kernel=_cover_structured(kernel, key, settings))
     key_wide, key_draws = split(key, 2)
     mixture = components_of(kernel.auxiliary)
     wide = _around(kernel, mixture, key_wide, settings)

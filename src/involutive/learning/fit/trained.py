@@ -109,13 +109,13 @@ def train_proposal(
     """
     settings = settings or LearnSettings()
     key_rows, key_split, key_kept, key_mixture, key_tune, key_couplings = split(key, 6)
-    samples = _resized(samples, key_rows, settings.training_draws)
+    samples = _resize(samples, key_rows, settings.training_draws)
     data, held = split_samples(samples, key_split)
     training = Training(samples, held, settings, progress, deadline)
     if previous is not None and has_couplings(previous.kernel):
         return _train_couplings(previous, previous.kernel, training, key_couplings)
     counts = _counts(target, len(samples), settings, previous)
-    best = _still_good(previous, counts, training, key_kept)
+    best = _keep_previous(previous, counts, training, key_kept)
     best = best or _grow_mixture(target, data, key_mixture, training, counts, initial)
     evaluations = 0
     if not training.spent and settings.tune_steps:
@@ -133,7 +133,7 @@ def training_evaluations(settings: LearnSettings) -> int:
     return int(settings.tune_steps * settings.batch + looks + 2 * fit.training_scorings * ROWS)
 
 
-def _resized(samples: np.ndarray, key: Key[Array, ""], rows: int) -> np.ndarray:
+def _resize(samples: np.ndarray, key: Key[Array, ""], rows: int) -> np.ndarray:
     """As many rows as a training works on, so that every round reuses what was compiled.
 
     More draws than that are thinned at random; fewer are used as they are if they are at least
@@ -159,7 +159,7 @@ def _counts(
     return (previous.components, *more)
 
 
-def _still_good(
+def _keep_previous(
     previous: Proposal | None, counts: tuple[int, ...], training: Training, key: Key[Array, ""]
 ) -> Proposal | None:
     """The previous mixture, re-scored on the new draws, if its ESS has not dropped.

@@ -111,7 +111,7 @@ class Space:
         values += np.linalg.slogdet(self.factor)[1]
         return np.where(np.isnan(values) | (values == np.inf), -np.inf, values)
 
-    def covered(self, mixture: Components) -> Components:
+    def with_wide_normal(self, mixture: Components) -> Components:
         """q with the wide normal, which accepts chains from far out at once."""
         wide = self.settings.wide_share
         return joined([mixture, self.wide], (1 - wide, wide))
@@ -127,14 +127,14 @@ class Space:
 
     def judged(self, mixture: Components, sample: WeightedSample) -> FittedMixture:
         """The metrics of chains that propose from q, by a weighted sample."""
-        log_q = self.covered(mixture).log_density(sample.points)
+        log_q = self.with_wide_normal(mixture).log_density(sample.points)
         at = sample.log_p - log_q
         metrics = chain_metrics(at, sample.log_p - sample.log_s, at, log_q - sample.log_s)
         return FittedMixture(mixture, sample, metrics["acceptance"], metrics["ess"])
 
     def lacking(self, mixture: Components, points: np.ndarray) -> np.ndarray:
         """By what factor q is too small at points, relative to their median, within bounds."""
-        log_w = self.log_p(points) - self.covered(mixture).log_density(points)
+        log_w = self.log_p(points) - self.with_wide_normal(mixture).log_density(points)
         finite = np.where(np.isfinite(log_w), log_w, -np.inf)
         centre = np.median(finite[np.isfinite(finite)]) if np.isfinite(finite).any() else 0.0
         most = np.log(self.settings.fit.lack)
@@ -142,7 +142,7 @@ class Space:
 
     def uncovered(self, fitted: FittedMixture, points: np.ndarray) -> np.ndarray:
         """Whether p/q at each point is far larger than anywhere in the weighted sample."""
-        mixture, sample = self.covered(fitted.mixture), fitted.sample
+        mixture, sample = self.with_wide_normal(fitted.mixture), fitted.sample
         seen = sample.log_p - mixture.log_density(sample.points)
         top = np.max(seen[sample.weights > 0], initial=-np.inf)
         beyond = top + np.log(self.settings.fit.beyond)

@@ -96,14 +96,16 @@ def ascend(
     fresh = np.ones(count, bool)
     going = np.arange(count)
     for _ in range(settings.ascent_steps):
-        scales = _scales(hessian[going], fresh[going], settings)
+        scales = _probe_distances(hessian[going], fresh[going], settings)
         slopes = _slopes(trail, x[going], f[going], scales, rng, settings, gradients)
-        new = _updated(hessian[going], fresh[going], x[going], slopes, *(b[going] for b in before))
+        new = _update_hessians(
+            hessian[going], fresh[going], x[going], slopes, *(b[going] for b in before)
+        )
         hessian[going] = new
         before[0][going], before[1][going] = x[going], slopes.gradients
         fresh[going] = False
         steps, hoped = _steps(new, slopes.gradients, trust[going])
-        at, risen = _tried(trail, x[going], f[going], steps, new, rng, settings)
+        at, risen = _line_search(trail, x[going], f[going], steps, new, rng, settings)
         rise = risen - f[going]
         less, more = settings.trust_change
         with np.errstate(invalid="ignore"):
@@ -118,10 +120,12 @@ def ascend(
         going = going[(hoped > settings.ascent_rise) & ~lost & np.isfinite(hoped)]
         if not len(going):
             break
-    return _climbed(trail.frame, starts, x, f, hessian, settings)
+    return _as_climbed(trail.frame, starts, x, f, hessian, settings)
 
 
-def _scales(hessian: np.ndarray, fresh: np.ndarray, settings: FrugalSettings) -> np.ndarray:
+def _probe_distances(
+    hessian: np.ndarray, fresh: np.ndarray, settings: FrugalSettings
+) -> np.ndarray:
     """How far to probe for slopes: the shortest local scale, within bounds."""
     shortest = local_scales(hessian)[0].min(axis=1)
     near = np.clip(settings.probe_scale * shortest, settings.probe_least, settings.probe)
@@ -156,7 +160,7 @@ def _slopes(
     return Slopes(np.einsum("nij,nj->ni", basis, along), curved, basis)
 
 
-def _updated(
+def _update_hessians(
     hessian: np.ndarray,
     fresh: np.ndarray,
     x: np.ndarray,
@@ -204,7 +208,7 @@ def _steps(
     return np.einsum("nij,nj->ni", axes, steps * shorter[:, None]), hoped
 
 
-def _tried(
+def _line_search(
     trail: Trail,
     x: np.ndarray,
     f: np.ndarray,
@@ -231,7 +235,7 @@ def _tried(
     return best, height
 
 
-def _climbed(
+def _as_climbed(
     frame: Frame,
     starts: np.ndarray,
     x: np.ndarray,

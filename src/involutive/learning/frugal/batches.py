@@ -19,7 +19,7 @@ from involutive.learning.fit.mixture import Components, joined
 from involutive.learning.fit.weighted import WeightedSample
 from involutive.learning.frugal.archive import Archive, evaluated
 from involutive.learning.frugal.refit import refit
-from involutive.learning.frugal.weighed import Weighed, frame, raw_space, wide_normal
+from involutive.learning.frugal.state import Weighed, frame_of_x, unwhitened_space, wide_normal
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import FrugalSettings, LearnSettings
 from involutive.learning.stages import Row
@@ -30,20 +30,20 @@ def next_batch(problem: Problem, weighed: Weighed) -> Weighed:
     spending, frugal = problem.spend(1.0, weighed.cost), problem.settings.frugal
     key = jr.fold_in(problem.keys.fit, weighed.batches)
     key_fit, key_draw = split(key, 2)
-    units = frame(problem)
+    units = frame_of_x(problem)
     wide = wide_normal(problem, weighed.archive, units)
     try:
         mixture, beta = _next_mixture(problem, weighed, wide, key_fit)
-        archive, sample = _drawn(problem, spending, weighed, mixture, wide, key_draw)
+        archive, sample = _draw_batch(problem, spending, weighed, mixture, wide, key_draw)
     except OutOfBudget:
         return replace(weighed, ended="budget", cost=spending.cost)
-    judged = raw_space(problem.settings, wide).judged(mixture, sample)
+    judged = unwhitened_space(problem.settings, wide).judged(mixture, sample)
     row: Row = {
         "stage": f"batch of {len(sample.points)} weighed for {len(mixture.means)} components",
         "acceptance": judged.acceptance, "ess": judged.ess, "tempered": beta,
         "evaluations": spending.cost.evaluations,
     }  # fmt: skip
-    pays = _pays(weighed, judged.ess, archive, beta, len(sample.points), frugal)
+    pays = _batch_paid(weighed, judged.ess, archive, beta, len(sample.points), frugal)
     better = judged.ess > weighed.ess
     return replace(
         weighed,
@@ -61,7 +61,7 @@ def next_batch(problem: Problem, weighed: Weighed) -> Weighed:
     )
 
 
-def more_batches(problem: Problem, weighed: Weighed) -> bool:
+def another_batch_pays(problem: Problem, weighed: Weighed) -> bool:
     """Whether another batch may pay."""
     frugal = problem.settings.frugal
     most = frugal.most_batches * (1 + weighed.searches)
@@ -79,7 +79,7 @@ def _next_mixture(
     return refit(weighed.archive, weighed.teaching, wide, key, problem.settings)[:2]
 
 
-def _pays(
+def _batch_paid(
     weighed: Weighed,
     ess: Number,
     archive: Archive,
@@ -94,7 +94,7 @@ def _pays(
     return beta < 1 and archive.effective > frugal.gains * weighed.archive.effective
 
 
-def _drawn(
+def _draw_batch(
     problem: Problem,
     spending: Spending,
     weighed: Weighed,
@@ -117,7 +117,7 @@ def _drawn(
     points = proposal.draws(size, rng).astype(density.dtype).astype(np.float64)
     values = evaluated(density, points)
     sample = WeightedSample(points, values, proposal.log_density(points))
-    law = BatchedDistribution(problem.law, density.block)
+    law = BatchedDistribution(problem.initial, density.block)
     normals = proposal._replace(log_weights=proposal.log_weights + np.log(size))
     return archive.with_draws(points, values, law, 0, normals), sample
 
@@ -131,7 +131,7 @@ def _scouts(
     settings: LearnSettings,
 ) -> Components:
     """Normals around the heaviest points that q covers least, shaped like the nearest component."""
-    q = raw_space(settings, wide).covered(mixture)
+    q = unwhitened_space(settings, wide).with_wide_normal(mixture)
     with np.errstate(invalid="ignore"):
         lack = archive.log_p - q.log_density(archive.points)
     lack = np.where(np.isfinite(lack), lack, -np.inf)

@@ -10,9 +10,9 @@ from involutive.core.keys import generator, split
 from involutive.learning.fit.mixture import Components
 from involutive.learning.frugal.archive import Archive, evaluated
 from involutive.learning.frugal.ascents import Frame
-from involutive.learning.frugal.regress import laplace_components, regressed
-from involutive.learning.frugal.search import search, unique
-from involutive.learning.frugal.weighed import Weighed, frame, wide_normal
+from involutive.learning.frugal.regress import laplace_components, refine_by_regression
+from involutive.learning.frugal.search import distinct_modes, search
+from involutive.learning.frugal.state import Weighed, frame_of_x, wide_normal
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.stages import Cost
 
@@ -25,14 +25,16 @@ def explore(problem: Problem, given: Components | None) -> Weighed:
     """
     spending, frugal = problem.spend(1.0, Cost()), problem.settings.frugal
     key_first, key_starts, key_search = split(jr.fold_in(problem.keys.find, 1), 3)
-    units = frame(problem)
+    units = frame_of_x(problem)
     archive, groups = first_batch(problem, spending, units, given, key_first)
     wide = wide_normal(problem, archive, units)
     if given is not None:
         return Weighed(archive, given, 0.0, 0.0, given, cost=spending.cost)
     starts = starting_points(archive, groups, frugal.most_ascents, generator(key_starts))
     found = search(problem, spending, archive, units, starts, frugal.most_ascents, key_search)
-    modes = regressed(found.archive, unique(found.climbed, problem.settings)[0], problem.settings)
+    modes = refine_by_regression(
+        found.archive, distinct_modes(found.climbed, problem.settings)[0], problem.settings
+    )
     teaching = laplace_components(modes, problem.settings) if len(modes.tops) else None
     ended = "budget" if found.cut else ""
     return Weighed(
@@ -58,7 +60,7 @@ def first_batch(
     """
     key_x, key_rest = split(key, 2)
     density, frugal, rng = spending.density, problem.settings.frugal, generator(key_rest)
-    law, dim = BatchedDistribution(problem.law, density.block), density.dim
+    law, dim = BatchedDistribution(problem.initial, density.block), density.dim
     size = int(min(frugal.first[0] + frugal.first[1] * dim, 0.25 * density.left))
     if size < 1:
         raise OutOfBudget

@@ -4,9 +4,9 @@
    a mode that no other has reached.
 2. `next_batch`, repeated: refit the mixture to every evaluation so far by deterministic-mixture
    weights, draw a batch from it, judge it on that batch; until batches do not pay any more.
-3. `search_again` ascends from other places; what the mixture does not cover joins it, and 2. goes
+3. `later_search` ascends from other places; what the mixture does not cover joins it, and 2. goes
    on.
-4. `settled` makes the kernel, judged by the weights it has.
+4. `kernel_from_weights` makes the kernel, judged by the weights it has.
 """
 
 import time
@@ -20,12 +20,12 @@ from involutive._xla.cost import operations
 from involutive._xla.threads import one_thread
 from involutive.learning.checkpoint import SavedStages
 from involutive.learning.fit.mixture import Components
-from involutive.learning.frugal.again import search_again
-from involutive.learning.frugal.batches import more_batches, next_batch
+from involutive.learning.frugal.batches import another_batch_pays, next_batch
+from involutive.learning.frugal.compose import kernel_from_weights
 from involutive.learning.frugal.explore import explore
-from involutive.learning.frugal.settle import settled
-from involutive.learning.frugal.weighed import Weighed
-from involutive.learning.judge.compose import best_so_far
+from involutive.learning.frugal.later_search import later_search
+from involutive.learning.frugal.state import Weighed
+from involutive.learning.judge.ended_early import best_so_far
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem
 from involutive.sampling.progress import Progress
@@ -33,7 +33,7 @@ from involutive.sampling.progress import Progress
 STAGES = ("finding modes", "weighing batches", "searching for more")
 
 
-def chosen(problem: Problem) -> bool:
+def should_be_frugal(problem: Problem) -> bool:
     """Whether learning should be frugal: as told, by a small budget, or by the cost of a call."""
     frugal, plan, target = problem.settings.frugal, problem.plan, problem.target
     if frugal.on is not None:
@@ -55,7 +55,7 @@ def _seconds_per_call(problem: Problem) -> float:
     box, frugal = problem.target.black_box, problem.settings.frugal
     each = frugal.timed_pool if box is not None and box.pool is not None else 1
     key = jr.fold_in(problem.keys.early, 2)
-    draws = BatchedDistribution(problem.law).draws(key, frugal.timed_calls * each)
+    draws = BatchedDistribution(problem.initial).draws(key, frugal.timed_calls * each)
     found = []
     for points in np.split(draws, frugal.timed_calls):
         began = time.perf_counter()
@@ -93,16 +93,16 @@ def learn_frugally(
             while not weighed.ended:
                 stage(2)
                 bar.update(modes=weighed.modes or None)
-                while more_batches(problem, weighed):
+                while another_batch_pays(problem, weighed):
                     weighed = saved.write(next_batch(problem, weighed))
                     bar.update(ess_per_draw=weighed.ess)
                 if not weighed.ended:
                     stage(3)
-                    weighed = saved.write(search_again(problem, weighed))
+                    weighed = saved.write(later_search(problem, weighed))
     except OutOfBudget:
         return best_so_far(problem, None, "budget")
     except KeyboardInterrupt:
         if weighed is None:
             return best_so_far(problem, None, "interrupted")
         weighed = replace(weighed, ended="interrupted")
-    return settled(problem, weighed)
+    return kernel_from_weights(problem, weighed)

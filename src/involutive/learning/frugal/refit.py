@@ -10,16 +10,16 @@ from jaxtyping import Array, Key
 
 from involutive.bijections.whitening import whitening
 from involutive.core.keys import generator, split
-from involutive.learning.fit.em import fit_mixture, improved
+from involutive.learning.fit.em import fit_mixture, run_em
 from involutive.learning.fit.mixture import Components, merged
 from involutive.learning.fit.weighted import WeightedSample
 from involutive.learning.frugal.archive import Archive
-from involutive.learning.frugal.weighed import raw_space
+from involutive.learning.frugal.state import unwhitened_space
 from involutive.learning.settings import LearnSettings
 from involutive.learning.weights import effective, relative
 
 
-def affine(mixture: Components, mean: np.ndarray, factor: np.ndarray) -> Components:
+def affine_image(mixture: Components, mean: np.ndarray, factor: np.ndarray) -> Components:
     """The mixture of `mean + factor z` for z of a mixture."""
     means = mean + mixture.means @ factor.T
     return Components(mixture.log_weights, means, factor @ mixture.covariances @ factor.T)
@@ -57,7 +57,7 @@ def refit(
     mean, factor = (np.asarray(part.unwrap(), np.float64) for part in (g.mean, g.factor))
     inverse = np.linalg.inv(factor)
     white = sample._replace(points=(sample.points - mean) @ inverse.T)
-    space = raw_space(settings, _white(wide, mean, inverse))
+    space = unwhitened_space(settings, _white(wide, mean, inverse))
     held = generator(key_hold).uniform(size=len(white.points)) < frugal.held
     seen, unseen = (WeightedSample(*(part[rows] for part in white)) for rows in (~held, held))
     before = None if start is None else _white(start, mean, inverse)
@@ -69,19 +69,19 @@ def refit(
     assert best is not None
     if start is not None and best is before:
         return start, beta, most
-    return affine(_again(best, white, settings), mean, factor), beta, most
+    return affine_image(_continue_em(best, white, settings), mean, factor), beta, most
 
 
 def _white(mixture: Components, mean: np.ndarray, inverse: np.ndarray) -> Components:
-    return affine(mixture._replace(means=mixture.means - mean), np.zeros(len(mean)), inverse)
+    return affine_image(mixture._replace(means=mixture.means - mean), np.zeros(len(mean)), inverse)
 
 
-def _again(mixture: Components, sample: WeightedSample, settings: LearnSettings) -> Components:
+def _continue_em(
+    mixture: Components, sample: WeightedSample, settings: LearnSettings
+) -> Components:
     """The mixture after some iterations of EM; components with few points stay put."""
     prior = settings.fit.prior_points * mixture.means.shape[1]
-    fitted = improved(
-        mixture, sample.points, sample.weights, settings.em_steps, settings.fit, prior
-    )
+    fitted = run_em(mixture, sample.points, sample.weights, settings.em_steps, settings.fit, prior)
     heavy = fitted.log_weights > np.log(settings.fit.em_floor)
     levels = fitted.log_weights[heavy]
     return Components(
@@ -101,10 +101,10 @@ def _candidates(
     found = list[Components]()
     size = 0
     if before is not None:
-        same = _again(before, sample, settings)
+        same = _continue_em(before, sample, settings)
         few = merged(same, settings.fit.overlap, settings.fit.light)
         if beta == 1.0 and len(few.means) < len(same.means):
-            found.append(_again(few, sample, settings))
+            found.append(_continue_em(few, sample, settings))
         found += [before, same]
         size = len(before.means)
     worth = effective(sample.log_p - sample.log_s)

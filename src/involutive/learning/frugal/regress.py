@@ -9,7 +9,7 @@ from involutive.learning.settings import FrugalSettings, LearnSettings
 from involutive.learning.weights import relative
 
 
-def regressed(archive: Archive, modes: Climbed, settings: LearnSettings) -> Climbed:
+def refine_by_regression(archive: Archive, modes: Climbed, settings: LearnSettings) -> Climbed:
     """The same modes with tops and Hessians by regression, where a quadratic fits.
 
     `log p` of all evaluations near a top, and nearer to it than to others, is regressed on the

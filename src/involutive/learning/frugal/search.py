@@ -17,7 +17,7 @@ from involutive.learning.settings import LearnSettings
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchResult:
     """What a search by ascents left.
 
     Attributes:
@@ -39,7 +39,7 @@ def search(
     starts: tuple[np.ndarray, np.ndarray],
     most: int,
     key: Key[Array, ""],
-) -> Searched:
+) -> SearchResult:
     """Ascend from starting points in parties, until hardly a mode is seen only once.
 
     Args:
@@ -53,8 +53,8 @@ def search(
     """
     settings, frugal, rng = problem.settings, problem.settings.frugal, generator(key)
     density, parties = spending.density, list[Climbed]()
-    law = BatchedDistribution(problem.law, density.block)
-    gradients = _gradients(problem, spending, archive)
+    law = BatchedDistribution(problem.initial, density.block)
+    gradients = _gradients_available(problem, spending, archive)
     limit = spending.evaluations + frugal.ascent_share * spending.allowance.evaluations
     trail, cut = Trail(density, frame), False
     points, heights = (part[:most] for part in starts)
@@ -62,36 +62,36 @@ def search(
         for low in range(0, len(points), frugal.ascents):
             rows = slice(low, low + frugal.ascents)
             climbed = ascend(trail, points[rows], heights[rows], rng, frugal, gradients)
-            parties.append(_sharpened(spending, climbed, settings) if gradients else climbed)
-            done = without_valleys(trail, _joined(parties, density.dim), settings)
+            parties.append(_with_hessians(spending, climbed, settings) if gradients else climbed)
+            done = merge_tops_of_one_hill(trail, _concatenated(parties, density.dim), settings)
             parties = [done]
-            if _all_seen(done, settings) or spending.evaluations > limit:
+            if _enough_ascents(done, settings) or spending.evaluations > limit:
                 break
         if parties:
-            _around_tops(trail, unique(parties[0], settings)[0], rng, settings)
+            _draw_around_tops(trail, distinct_modes(parties[0], settings)[0], rng, settings)
     except OutOfBudget:
         cut = True
     if trail.points:
         normals = Components(*(np.concatenate(p) for p in zip(*trail.normals, strict=True)))
         rows, values = np.concatenate(trail.points), np.concatenate(trail.log_p)
         archive = archive.with_draws(rows, values, law, 0, normals)
-    return Searched(archive, _joined(parties, density.dim), cut)
+    return SearchResult(archive, _concatenated(parties, density.dim), cut)
 
 
-def unique(climbed: Climbed, settings: LearnSettings) -> tuple[Climbed, np.ndarray]:
+def distinct_modes(climbed: Climbed, settings: LearnSettings) -> tuple[Climbed, np.ndarray]:
     """One ascent per mode, and how many ended in each."""
     chosen = different_tops(climbed, settings.search) if len(climbed.tops) else []
     modes = Climbed(*(part[chosen] for part in climbed))
     return modes, np.bincount(_nearest(climbed, modes), minlength=len(chosen))
 
 
-def without_valleys(trail: Trail, climbed: Climbed, settings: LearnSettings) -> Climbed:
+def merge_tops_of_one_hill(trail: Trail, climbed: Climbed, settings: LearnSettings) -> Climbed:
     """The same tops, those of one hill drawn together: no valley lies between them.
 
     An ascent in a narrow oblique ridge may end short of the top. Each is compared with the
     nearest of those of more mass.
     """
-    modes, _ = unique(climbed, settings)
+    modes, _ = distinct_modes(climbed, settings)
     if len(modes.tops) < 2:
         return climbed
     frugal, head = settings.frugal, np.arange(len(modes.tops))
@@ -122,7 +122,7 @@ def _nearest(climbed: Climbed, modes: Climbed) -> np.ndarray:
     return np.argmin(np.sum(np.einsum("kij,nki->nkj", inverse, gaps) ** 2, axis=2), axis=1)
 
 
-def _around_tops(
+def _draw_around_tops(
     trail: Trail, modes: Climbed, rng: np.random.Generator, settings: LearnSettings
 ) -> None:
     """Draws of the normal of every mode, so that a regression sees all of it."""
@@ -132,20 +132,20 @@ def _around_tops(
     trail.normal(modes.tops, roots, rng.normal(size=(len(roots), count, dim)))
 
 
-def _all_seen(climbed: Climbed, settings: LearnSettings) -> bool:
+def _enough_ascents(climbed: Climbed, settings: LearnSettings) -> bool:
     """Whether ascents are many for the modes found, and few ended where no other did."""
-    counts, frugal = unique(climbed, settings)[1], settings.frugal
+    counts, frugal = distinct_modes(climbed, settings)[1], settings.frugal
     enough = counts.sum() >= max(frugal.least_ascents, frugal.per_mode * len(counts))
     return bool(enough and np.sum(counts <= frugal.rare) <= frugal.unseen * counts.sum())
 
 
-def _joined(parties: list[Climbed], dim: int) -> Climbed:
+def _concatenated(parties: list[Climbed], dim: int) -> Climbed:
     if not parties:
         return Climbed.none(dim, np.dtype(np.float64))
     return Climbed(*map(np.concatenate, zip(*parties, strict=True)))
 
 
-def _gradients(problem: Problem, spending: Spending, archive: Archive) -> bool:
+def _gradients_available(problem: Problem, spending: Spending, archive: Archive) -> bool:
     """Whether gradients are to be had for less than the pairs of evaluations they replace."""
     if not problem.target.has_gradient:
         return False
@@ -155,9 +155,9 @@ def _gradients(problem: Problem, spending: Spending, archive: Archive) -> bool:
     )
 
 
-def _sharpened(spending: Spending, climbed: Climbed, settings: LearnSettings) -> Climbed:
+def _with_hessians(spending: Spending, climbed: Climbed, settings: LearnSettings) -> Climbed:
     """The same with the Hessians at the tops, one evaluation of them per mode."""
-    modes, _ = unique(climbed, settings)
+    modes, _ = distinct_modes(climbed, settings)
     rows = modes.tops.astype(spending.density.dtype)
     scales, axes = local_scales(spending.density.hessians(rows))
     scales = np.clip(scales, *settings.search.top_scale_bounds)

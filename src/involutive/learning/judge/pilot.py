@@ -115,7 +115,7 @@ def evaluations_per_step(kernel: AbstractKernel) -> int:
     return sum(1 + 3 * (int(steps) + 1) if steps else 1 for steps in leaps)
 
 
-def measured(trace: Any, warmup: int, elsewhere: np.ndarray, settings: JudgeSettings) -> Pilot:
+def pilot_metrics(trace: Any, warmup: int, elsewhere: np.ndarray, settings: JudgeSettings) -> Pilot:
     """Judge pilot chains; `elsewhere` marks those that did not start from the proposal."""
     positions = trace.position[:, warmup:].astype(np.float64)
     squares = np.sum(positions**2, axis=2, keepdims=True)

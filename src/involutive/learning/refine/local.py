@@ -53,7 +53,7 @@ def move_within_modes(proposal: Kernel, gradients: bool, settings: RefineSetting
     g = proposal.involution.g  # type: ignore[attr-defined]
     mixture = components_of(proposal.auxiliary)  # type: ignore[arg-type]
     factor = pooled_factor(np.asarray(g.factor.unwrap(), np.float64), mixture)
-    move = untuned(proposal.target, factor, gradients, proposal.initial, settings)[0]
+    move = untuned_move(proposal.target, factor, gradients, proposal.initial, settings)[0]
     return _quarter_turn(move, settings) if gradients else move
 
 
@@ -70,8 +70,8 @@ def local_move(
     key_factor, key_pick, key_tune = split(key, 3)
     refine, factor = settings.refine, within_mode_factor(points, key_factor, settings)
     picked = generator(key_pick).integers(0, len(points), refine.tuning_points)
-    kernel, goal = untuned(target, factor, gradients, initial, refine)
-    kernel = tuned(kernel, on_device(np.asarray(points)[picked]), key_tune, goal, refine)
+    kernel, goal = untuned_move(target, factor, gradients, initial, refine)
+    kernel = tune_step_size(kernel, on_device(np.asarray(points)[picked]), key_tune, goal, refine)
     return _quarter_turn(kernel, refine) if isinstance(kernel.involution, Leapfrog) else kernel
 
 
@@ -82,7 +82,7 @@ def tuning_evaluations(gradients: bool, settings: RefineSettings) -> int:
     return updates * (1 + settings.tuning_moves * per_step)
 
 
-def untuned(
+def untuned_move(
     target: Target,
     factor: Any,
     gradients: bool,
@@ -128,7 +128,7 @@ def _size(kernel: Kernel) -> Any:
 
 
 @jit_once
-def tuned(
+def tune_step_size(
     kernel: Kernel, positions: Array, key: Key[Array, ""], goal: float, settings: RefineSettings
 ) -> Kernel:
     """Scale the step by `exp(gain·(acceptance - goal))`, with a falling gain."""

@@ -20,7 +20,7 @@ from involutive.kernel.adaptation import MOST, Adaptation, adapt_ladder
 from involutive.kernel.kernel import AbstractKernel
 from involutive.kernel.ladder import Ladder, trip_rate
 from involutive.kernel.replicas import Tempered
-from involutive.learning.judge.compose import judged, places_apart
+from involutive.learning.judge.measure import pilot_starts, run_pilot
 from involutive.learning.judge.pilot import evaluations_per_step
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, Spending
@@ -42,13 +42,13 @@ def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
         return learned
     cost = replace(fitted.cost, evaluations=outcome.evaluations)
     spending = problem.spend(settings.budget.replicas, cost)
-    if not _affordable(spending, settings.replicas):
+    if not _adaptation_fits(spending, settings.replicas):
         return learned
     try:
-        rival, ladder = _rival(problem, spending, fitted)
+        rival, ladder = _measured_ladder(problem, spending, fitted)
     except KeyboardInterrupt:  # the composed kernel is there
         return learned.recorded(replace(outcome, ended="interrupted"))
-    mine, theirs = (_merit(one, problem, fitted) for one in (learned, rival))
+    mine, theirs = (_ess_per_work(one, problem, fitted) for one in (learned, rival))
     rows = [
         _row("proposal and local move", learned, mine),
         _row(str(ladder), rival, theirs),
@@ -58,35 +58,39 @@ def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
     return best.recorded(replace(best.outcome, history=[*outcome.history, *rows], **spent))
 
 
-def _rival(problem: Problem, spending: Spending, fitted: Fitted) -> tuple[Learned, Ladder]:
+def _measured_ladder(
+    problem: Problem, spending: Spending, fitted: Fitted
+) -> tuple[Learned, Ladder]:
     """A ladder of replicas with what pilot chains say of it."""
     key_ladder, key_start, key_pilot = split(problem.keys.replicas, 3)
-    kernel = _ladder(problem, spending, fitted, key_ladder)
+    kernel = _adapted_ladder(problem, spending, fitted, key_ladder)
     assert kernel.ladder is not None
     # log Z by the replicas is known better than by the weights of q
     looked = replace(fitted.looked, log_z_weights=float(kernel.ladder.log_z))
     fitted = replace(fitted, looked=looked)
-    places, elsewhere = places_apart(problem, spending, fitted, key_start)
-    learned = judged(
+    places, elsewhere = pilot_starts(problem, spending, fitted, key_start)
+    learned = run_pilot(
         problem, spending, fitted, fitted.proposal, kernel, kernel.reference, kernel.warmup,
         places, elsewhere, key_pilot,
     )  # fmt: skip
     return learned, kernel.ladder
 
 
-def _affordable(spending: Spending, settings: ReplicaSettings) -> bool:
+def _adaptation_fits(spending: Spending, settings: ReplicaSettings) -> bool:
     """Whether the longest adaptation fits: the barrier, which sets the replicas, is not known."""
     scans = 2 * settings.scans * 2**settings.rounds
     evaluations = scans * settings.ladders * MOST * (3 * (settings.leaps + 1) + 1)
     return spending.allows(evaluations, settings.least_seconds)
 
 
-def _ladder(problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]) -> Tempered:
+def _adapted_ladder(
+    problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
+) -> Tempered:
     """A ladder from q and X to the target, adapted and then fixed."""
     key_factor, key_adapt = split(key, 2)
     how, dim = problem.settings.replicas, problem.target.dim
     q: AbstractDistribution = proposal_law(fitted.proposal.kernel)
-    reference = Joined(q, problem.law, how.wide)
+    reference = Joined(q, problem.initial, how.wide)
     betas = np.linspace(0.0, 1.0, how.first) ** how.spacing
     draws = on_device(fitted.draws)
     factor = np.asarray(within_mode_factor(draws, key_factor, problem.settings))
@@ -105,7 +109,7 @@ def _ladder(problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array
     return kernel.repeated(int(np.clip(np.ceil(how.trips_per_draw / rate), 1, how.most_scans)))
 
 
-def _merit(learned: Learned, problem: Problem, fitted: Fitted) -> float:
+def _ess_per_work(learned: Learned, problem: Problem, fitted: Fitted) -> float:
     """Effective draws per million counted operations; negative where chains disagree."""
     outcome = learned.outcome
     value = outcome.ess_per_draw / work_per_step(learned.kernel, problem, fitted) * 1e6

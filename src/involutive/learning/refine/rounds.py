@@ -16,7 +16,7 @@ from involutive._xla.compilation import on_device
 from involutive.core.keys import split
 from involutive.core.types import Number
 from involutive.kernel.composite import Mixture
-from involutive.learning.fit.tails import covered
+from involutive.learning.fit.tails import with_wide_component
 from involutive.learning.fit.trained import train_proposal, training_evaluations
 from involutive.learning.judge.independence import independence_metrics
 from involutive.learning.judge.pilot import run_chains
@@ -27,7 +27,7 @@ from involutive.learning.stages import Fitted, Found, Looked, Proposal, Row
 from involutive.sampling.devices import batches_over, gathered
 
 
-def more_rounds(problem: Problem, fitted: Fitted, last_seconds: Number) -> bool:
+def another_round_allowed(problem: Problem, fitted: Fitted, last_seconds: Number) -> bool:
     """Whether the budget allows another round, judged by the duration of the last."""
     settings = problem.settings
     if fitted.settled or fitted.rounds >= settings.most_rounds:
@@ -86,11 +86,13 @@ def _run(
     gradients = _gradients(problem, fitted)
     local = local_move(
         problem.target, on_device(fitted.draws), key_local, settings, gradients=gradients,
-        initial=problem.law,
+        initial=problem.initial,
     )  # fmt: skip
     spending.note(tuning_evaluations(gradients, refine) + 2 * refine.judged)
     shares = [refine.local_share, 1 - refine.local_share]
-    mover = Mixture([local, covered(fitted.proposal.kernel, key_cover, settings)], shares)
+    mover = Mixture(
+        [local, with_wide_component(fitted.proposal.kernel, key_cover, settings)], shares
+    )
     return run_chains(mover, fitted.states, _steps(fitted, settings), key_chains, spending)
 
 
@@ -133,7 +135,7 @@ def _trained(
     with batches_over(problem.devices):
         proposal, evaluations = train_proposal(
             problem.target, draws, key,
-            settings=settings, initial=problem.law, progress=problem.progress,
+            settings=settings, initial=problem.initial, progress=problem.progress,
             previous=previous, deadline=spending.allowance.deadline,
         )  # fmt: skip
     spending.note(evaluations)

@@ -32,7 +32,7 @@ from involutive.training.likelihood import proposal_law
 
 
 @dataclass(frozen=True)
-class Look:
+class FinalSearch:
     """What a last look saw.
 
     Attributes:
@@ -50,12 +50,12 @@ class Look:
     level: Number = float("inf")
 
 
-def looked_at(problem: Problem, learned: Learned) -> Learned:
+def final_search(problem: Problem, learned: Learned) -> Learned:
     """The same kernel with what a last look saw on its record; one that misses mass has failed.
 
     What was missed joins the places that chains start from, so that `sample` shows it too.
     """
-    outcome, law = learned.outcome, _law(learned)
+    outcome, law = learned.outcome, _proposal_distribution(learned)
     if outcome.ended != "finished" or outcome.looked is None or law is None:
         return learned
     if not problem.has_time(problem.settings.look.least_seconds):
@@ -65,8 +65,8 @@ def looked_at(problem: Problem, learned: Learned) -> Learned:
     spending = problem.spend(problem.settings.budget.look, spent)
     key_look, key_chains = split(jr.fold_in(problem.keys.early, 1), 2)
     try:
-        look = last_look(problem, spending, law, key_look)
-        if look.missed > largest and _visited(learned, spending, law, look, key_chains):
+        look = estimate_missed(problem, spending, law, key_look)
+        if look.missed > largest and _chains_visit(learned, spending, law, look, key_chains):
             look = replace(look, missed=0.0)
     except (OutOfBudget, KeyboardInterrupt):  # the kernel is there, and says that nothing looked
         return learned
@@ -77,27 +77,27 @@ def looked_at(problem: Problem, learned: Learned) -> Learned:
     starts = learned.starts
     if look.missed > largest:
         outcome = replace(outcome, converged=False, advice=_advice(look.missed))
-        starts = _with_point(starts, look.point)
+        starts = _starts_with_point(starts, look.point)
     parts = learned.initial, learned.kernel, learned.warmup
     return Learned(learned.target, *parts, outcome, starts)
 
 
-def last_look(
+def estimate_missed(
     problem: Problem, spending: Spending, law: AbstractDistribution, key: Key[Array, ""]
-) -> Look:
-    """Look for what the proposal `law` misses."""
+) -> FinalSearch:
+    """FinalSearch for what the proposal `law` misses."""
     key_own, key_x, key_rng = split(key, 3)
     p, rng, settings = spending.density, generator(key_rng), problem.settings.look
     q = BatchedDistribution(law, p.block)
-    climbs = _climbs(problem, p)
+    climbs = _climb_count(problem, p)
     drawn = q.draws(key_own, settings.own_draws)
     drawn = drawn[np.isfinite(drawn).all(axis=1)]
     own = _log_ratio(p, q, drawn)
     if climbs < settings.fewest or not np.isfinite(own).any():
-        return Look()
+        return FinalSearch()
     log_z, top = log_mean_exp(own), float(np.max(own))
-    x = BatchedDistribution(problem.law).draws(key_x, settings.own_draws)
-    places = _places(drawn, x, _count(problem, p, law), rng, settings).astype(p.dtype)
+    x = BatchedDistribution(problem.initial).draws(key_x, settings.own_draws)
+    places = _places(drawn, x, _places_per_group(problem, p, law), rng, settings).astype(p.dtype)
     ratio = _log_ratio(p, q, places)
     best = places[np.argsort(-ratio, kind="stable")[: int(settings.best * climbs)]]
     near = _at_widths(x, int(settings.random * climbs), rng, settings.widths).astype(p.dtype)
@@ -107,11 +107,15 @@ def last_look(
     found = missed(p, q, drawn, starts, log_z, top, rng, gradient, climbs)
     share = _share(found.log_mass - log_z)
     level = max(top, log_z + ABOVE) - ABOVE / 2
-    return Look(len(places), climbs + len(starts), share, found.point, level)
+    return FinalSearch(len(places), climbs + len(starts), share, found.point, level)
 
 
-def _visited(
-    learned: Learned, spending: Spending, law: AbstractDistribution, look: Look, key: Key[Array, ""]
+def _chains_visit(
+    learned: Learned,
+    spending: Spending,
+    law: AbstractDistribution,
+    look: FinalSearch,
+    key: Key[Array, ""],
 ) -> bool:
     """Whether chains of the kernel that start from q go where q misses mass, and by how much."""
     key_starts, key_chains = split(key, 2)
@@ -130,7 +134,7 @@ def _visited(
     return bool(seen > settings.visited * look.missed)
 
 
-def _law(learned: Learned) -> AbstractDistribution | None:
+def _proposal_distribution(learned: Learned) -> AbstractDistribution | None:
     """q, where the kernel has an independence proposal with a known density."""
     try:
         return proposal_law(learned.proposal)
@@ -145,7 +149,7 @@ def _advice(share: Number) -> str:
     )
 
 
-def _with_point(starts: Array | None, point: np.ndarray | None) -> Array | None:
+def _starts_with_point(starts: Array | None, point: np.ndarray | None) -> Array | None:
     """Starting places, every other one of them the point."""
     if starts is None or point is None:
         return starts
@@ -154,7 +158,7 @@ def _with_point(starts: Array | None, point: np.ndarray | None) -> Array | None:
     return on_device(rows)
 
 
-def _climbs(problem: Problem, p: BatchedDensity) -> int:
+def _climb_count(problem: Problem, p: BatchedDensity) -> int:
     """Climbs from q: as many as the search made, or what the evaluations left allow."""
     settings = problem.settings.look
     usual = max(STARTS * problem.settings.climbers / settings.climbers, settings.usual)
@@ -163,7 +167,7 @@ def _climbs(problem: Problem, p: BatchedDensity) -> int:
     return int(min(usual, allowed, STARTS))
 
 
-def _count(problem: Problem, p: BatchedDensity, law: AbstractDistribution) -> int:
+def _places_per_group(problem: Problem, p: BatchedDensity, law: AbstractDistribution) -> int:
     """Places per group: as many as the search drew, fewer where q is much work or budgets small."""
     settings = problem.settings.look
     groups = len(settings.widths) + len(settings.stretches) + 1

@@ -13,9 +13,9 @@ from flowjax.bijections import Identity
 import involutive as inv
 from involutive.involutions.blocks import FunctionBlock
 from involutive.learning.budget import Budget
-from involutive.learning.judge import looks
-from involutive.learning.judge.looks import last_look, looked_at
-from involutive.learning.problem import initial_distribution, pose
+from involutive.learning.judge import final_search as module
+from involutive.learning.judge.final_search import estimate_missed, final_search
+from involutive.learning.problem import initial_distribution, pose_problem
 from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Cost, Looked
 
@@ -37,7 +37,7 @@ def two(narrow: float = 0.3, apart: float = 4.0) -> inv.Target:
 
 def problem_of(target, budget=None, settings=SMALL):
     law = initial_distribution(None, target, 3.0)
-    return pose(target, law, settings, budget or Budget(), jr.key(0), False, None)
+    return pose_problem(target, law, settings, budget or Budget(), jr.key(0), False, None)
 
 
 def normal(target, means, variance=1.0):
@@ -55,7 +55,7 @@ def test_a_mode_that_the_proposal_misses_is_weighed(means, variance, share):
     target = two()
     problem = problem_of(target)
     spending = problem.spend(1.0, Cost())
-    look = last_look(problem, spending, normal(target, means, variance), jr.key(1))
+    look = estimate_missed(problem, spending, normal(target, means, variance), jr.key(1))
     assert abs(look.missed - share) < 0.1 and look.places > 1000 and look.climbs > 16
     if share:
         assert look.point is not None and np.allclose(look.point, 4.0, atol=0.3)
@@ -73,7 +73,7 @@ def blind(target, scale):
 
 def test_a_kernel_that_misses_a_mode_is_not_trusted():
     target = two()
-    learned = looked_at(problem_of(target), blind(target, 0.1))
+    learned = final_search(problem_of(target), blind(target, 0.1))
     assert not learned.outcome.converged and "of the mass lies where" in learned.outcome.advice
     draws = inv.sample(learned, key=1, num_chains=16, num_samples=100, progress=False)
     assert draws.provenance["looked"]["missed"] > 0.3
@@ -88,10 +88,10 @@ def test_what_chains_visit_is_not_missed(monkeypatch):
     kernel = blind(target, 1.5)
     moved = eqx.tree_at(lambda k: k.kernel.probabilities, kernel, np.array([0.9, 0.1]))
     seen = []
-    whole = looks._visited
-    monkeypatch.setattr(looks, "_visited", lambda *a: seen.append(whole(*a)) or seen[-1])
+    whole = module._chains_visit
+    monkeypatch.setattr(module, "_chains_visit", lambda *a: seen.append(whole(*a)) or seen[-1])
     settings = replace(SMALL, look=inv.LookSettings(steps=2000))
-    learned = looked_at(problem_of(target, settings=settings), moved)
+    learned = final_search(problem_of(target, settings=settings), moved)
     assert seen == [True] and learned.outcome.looked.missed == 0.0
 
 
@@ -101,5 +101,5 @@ def test_a_budget_that_is_spent_leaves_nothing_to_say():
     for budget in (Budget(evaluations=10_000), Budget(seconds=1e-3)):
         problem = problem_of(target, budget)
         time.sleep(0.01)
-        learned = looked_at(problem, kernel)
+        learned = final_search(problem, kernel)
         assert learned.outcome.looked.places == 0

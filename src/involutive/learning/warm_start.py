@@ -115,7 +115,7 @@ def _found(problem: Problem, points: np.ndarray, key: Key[Array, ""]) -> Found:
         f"the log density is finite at {len(points)} of the points to start from, too few to learn "
         "from; learn without start= or samples=",
     )
-    far = BatchedDistribution(problem.law).draws(key, settings.search.dispersed)
+    far = BatchedDistribution(problem.initial).draws(key, settings.search.dispersed)
     far = finite_points(spending.density, far.astype(points.dtype))
     gradients = gradients_useful(spending.density, points, settings.search)
     none = Climbed.none(points.shape[1], points.dtype).laplace(settings.search)

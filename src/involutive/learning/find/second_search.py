@@ -23,21 +23,21 @@ from involutive.learning.settings import SearchSettings
 Places = Callable[[int, np.random.Generator], np.ndarray]
 
 
-class Reached(NamedTuple):
+class MissedModes(NamedTuple):
     """What a second search reached and q does not cover.
 
     Attributes:
         points: points that q misses.
         climbed: the climbs that found them; none without gradients.
-        looked_at: how many places were reached in all.
+        num_reached: how many places were reached in all.
     """
 
     points: np.ndarray
     climbed: Climbed
-    looked_at: int
+    num_reached: int
 
 
-def look_again(
+def second_search(
     problem: Problem,
     spending: Spending,
     places: Places,
@@ -45,7 +45,7 @@ def look_again(
     log_z: Number,
     gradients: bool,
     key: Key[Array, ""],
-) -> Reached:
+) -> MissedModes:
     """Look for what q has missed, from other starts than before.
 
     Args:
@@ -59,33 +59,33 @@ def look_again(
     """
     key_x, key_starts, key_climb, key_anneal = split(key, 4)
     settings, density, search = problem.settings, spending.density, problem.settings.search
-    law = BatchedDistribution(problem.law, density.block)
+    law = BatchedDistribution(problem.initial, density.block)
     none = Climbed.none(density.dim, np.dtype(density.dtype))
     try:
         count = max(int(settings.particles * settings.second_search), search.again_particles)
         draws, log_weights = finite_draws(density, law, key_x, count, search)
         if not len(draws):
-            return Reached(none.points, none, 0)
+            return MissedModes(none.points, none, 0)
         if not gradients:
             reached = anneal(
                 density, law, draws, log_weights, key_anneal, settings, gradients=False
             ).points
-            return Reached(reached[uncovered(reached)], none, len(reached))
+            return MissedModes(reached[uncovered(reached)], none, len(reached))
         count = max(int(settings.climbers * settings.second_search), search.again_climbers)
         rng = generator(key_starts)
-        near = _near_x(draws, count // 2, settings.widths, rng)
+        near = _x_at_widths(draws, count // 2, settings.widths, rng)
         starts = np.concatenate([near, places(count // 2, rng)])
         starts = finite_points(density, starts.astype(density.dtype))
         hmc = density.dim > search.walk_dims
         climbed = climb(density, starts, key_climb, settings, gradients=hmc)
         missed = uncovered(climbed.points) & (climbed.log_masses > log_z - search.lighter_nats)
     except OutOfBudget:
-        return Reached(none.points, none, 0)
+        return MissedModes(none.points, none, 0)
     new = Climbed(*(part[missed] for part in climbed))
-    return Reached(new.points, new, len(climbed.points))
+    return MissedModes(new.points, new, len(climbed.points))
 
 
-def _near_x(
+def _x_at_widths(
     draws: np.ndarray, count: int, widths: tuple[Number, ...], rng: np.random.Generator
 ) -> np.ndarray:
     """Draws of X, drawn in or stretched about its centre to every width."""

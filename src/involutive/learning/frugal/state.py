@@ -62,9 +62,9 @@ class Weighed:
     reached: list[Row] = field(default_factory=list)
 
 
-def frame(problem: Problem) -> Frame:
+def frame_of_x(problem: Problem) -> Frame:
     """Units of length: median and robust sd of X in every coordinate."""
-    draws = BatchedDistribution(problem.law).draws(jr.fold_in(problem.keys.find, 0), 2000)
+    draws = BatchedDistribution(problem.initial).draws(jr.fold_in(problem.keys.find, 0), 2000)
     low, centre, high = np.quantile(draws.astype(np.float64), [0.16, 0.5, 0.84], axis=0)
     return Frame(centre, np.maximum((high - low) / 2, 1e-30))
 
@@ -79,7 +79,7 @@ def wide_normal(problem: Problem, archive: Archive, units: Frame) -> Components:
     return normal_around(np.concatenate([around, heavy[:1000]]), problem.settings.fit)
 
 
-class NeverAsked:
+class NoDensity:
     """A density that is never asked: all evaluations were made before."""
 
     dtype, left = float, 0.0
@@ -91,7 +91,7 @@ class NeverAsked:
         raise NotImplementedError
 
 
-def raw_space(settings: LearnSettings, wide: Components) -> Space:
+def unwhitened_space(settings: LearnSettings, wide: Components) -> Space:
     """Judges mixtures in the coordinates of the density itself."""
     dim = wide.means.shape[1]
-    return Space(NeverAsked(dim), np.zeros(dim), np.eye(dim), wide, settings)
+    return Space(NoDensity(dim), np.zeros(dim), np.eye(dim), wide, settings)

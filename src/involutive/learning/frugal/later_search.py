@@ -12,27 +12,29 @@ from involutive.learning.find.climbs import Climbed, laplace
 from involutive.learning.fit.mixture import Components, joined
 from involutive.learning.frugal.archive import Archive, evaluated
 from involutive.learning.frugal.ascents import Frame
-from involutive.learning.frugal.regress import laplace_components, regressed
-from involutive.learning.frugal.search import search, unique
-from involutive.learning.frugal.weighed import Weighed, frame, raw_space, wide_normal
+from involutive.learning.frugal.regress import laplace_components, refine_by_regression
+from involutive.learning.frugal.search import distinct_modes, search
+from involutive.learning.frugal.state import Weighed, frame_of_x, unwhitened_space, wide_normal
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import FrugalSettings
 from involutive.learning.weights import log_mean, relative
 
 
-def search_again(problem: Problem, weighed: Weighed) -> Weighed:
+def later_search(problem: Problem, weighed: Weighed) -> Weighed:
     """Ascend from other places; a mode that the mixture does not cover joins it."""
     spending, frugal = problem.spend(1.0, weighed.cost), problem.settings.frugal
     key = jr.fold_in(problem.keys.structure, weighed.searches)
     key_starts, key_search = split(key, 2)
-    units = frame(problem)
+    units = frame_of_x(problem)
     wide = wide_normal(problem, weighed.archive, units)
     try:
         archive, starts = _places(problem, spending, weighed, units, key_starts)
     except OutOfBudget:
         return replace(weighed, ended="budget", cost=spending.cost)
     found = search(problem, spending, archive, units, starts, frugal.later_ascents, key_search)
-    modes = regressed(found.archive, unique(found.climbed, problem.settings)[0], problem.settings)
+    modes = refine_by_regression(
+        found.archive, distinct_modes(found.climbed, problem.settings)[0], problem.settings
+    )
     missed = uncovered(problem, weighed, wide, modes)
     new = int(missed.sum())
     last = weighed.searches + 1 >= frugal.searches
@@ -55,8 +57,8 @@ def uncovered(problem: Problem, weighed: Weighed, wide: Components, modes: Climb
     """Whether p/q at the tops of modes is far above what it was before they were found."""
     if not len(modes.tops):
         return np.zeros(0, bool)
-    space, archive = raw_space(problem.settings, wide), weighed.archive
-    q = space.covered(weighed.mixture)
+    space, archive = unwhitened_space(problem.settings, wide), weighed.archive
+    q = space.with_wide_normal(weighed.mixture)
     ratio = archive.log_p - q.log_density(archive.points)
     weights = relative(archive.log_weights)
     order = np.argsort(ratio)
@@ -82,7 +84,7 @@ def _places(
     """
     frugal, rng = problem.settings.frugal, generator(key)
     density = spending.density
-    law = BatchedDistribution(problem.law, density.block)
+    law = BatchedDistribution(problem.initial, density.block)
     widths = (1.0, *(width for width in frugal.widths if width > 1))
     squares = np.stack([np.diag((width * units.scale) ** 2) for width in widths])
     near = Components(

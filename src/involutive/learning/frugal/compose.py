@@ -17,8 +17,8 @@ from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import AbstractKernel, Kernel
 from involutive.learning.fit.mixture import Components, joined
 from involutive.learning.frugal.archive import Archive
-from involutive.learning.frugal.refit import affine, refit
-from involutive.learning.frugal.weighed import Weighed, frame, wide_normal
+from involutive.learning.frugal.refit import affine_image, refit
+from involutive.learning.frugal.state import Weighed, frame_of_x, wide_normal
 from involutive.learning.judge.compose import compose
 from involutive.learning.judge.independence import chain_metrics
 from involutive.learning.outcome import Learned, Outcome
@@ -29,14 +29,14 @@ from involutive.learning.stages import Looked, Row
 from involutive.learning.weights import log_mean
 
 
-def settled(problem: Problem, weighed: Weighed) -> Learned:
+def kernel_from_weights(problem: Problem, weighed: Weighed) -> Learned:
     """The kernel of what was weighed, without another evaluation."""
     key_fit, key_pick, key_starts = split(jr.fold_in(problem.keys.judge, 0), 3)
     settings, archive = problem.settings, weighed.archive
-    wide = wide_normal(problem, archive, frame(problem))
-    q, metrics, row = _best(weighed, wide, key_fit, settings)
+    wide = wide_normal(problem, archive, frame_of_x(problem))
+    q, metrics, row = _best_mixture(weighed, wide, key_fit, settings)
     ess = metrics["ess"]
-    kernel = _proposal(problem, archive, q, key_pick)
+    kernel = _independence_proposal(problem, archive, q, key_pick)
     moves: AbstractKernel = kernel
     if ess < settings.poor:
         local = move_within_modes(kernel, False, settings.refine)
@@ -55,17 +55,17 @@ def settled(problem: Problem, weighed: Weighed) -> Learned:
         reached=weighed.reached,
         ended=weighed.ended or "finished",
         modes=weighed.modes,
-        looked=_looked(weighed, settings),
+        looked=_search_record(weighed, settings),
     )
-    starts = _elsewhere(archive, settings)
+    starts = _starts_elsewhere(archive, settings)
     warmup = settings.frugal.warmup if ess >= settings.poor else settings.judge.warmup[1]
     return Learned(
-        problem.target, _weighed_draws(archive, weighed.mixture, key_starts, settings), moves,
+        problem.target, _starts_at_draws(archive, weighed.mixture, key_starts, settings), moves,
         warmup, outcome, on_device(starts.astype(kernel_dtype(kernel))),
     )  # fmt: skip
 
 
-def _best(
+def _best_mixture(
     weighed: Weighed, wide: Components, key: Key[Array, ""], settings: LearnSettings
 ) -> tuple[Components, dict[str, float], Row]:
     """The mixture that a batch judged best, or one fitted to all evaluations if that is better."""
@@ -123,17 +123,19 @@ def kernel_dtype(kernel: Kernel) -> np.dtype:
     return np.dtype(kernel.auxiliary.means.dtype)
 
 
-def _proposal(problem: Problem, archive: Archive, q: Components, key: Key[Array, ""]) -> Kernel:
+def _independence_proposal(
+    problem: Problem, archive: Archive, q: Components, key: Key[Array, ""]
+) -> Kernel:
     """An independence proposal from q, behind a whitening of the weighed draws."""
     sample = archive.tempered(1.0)
     picked = sample.picked(problem.settings.fit.far_draws, generator(key))
     g = whitening(picked.astype(np.result_type(float)))
     mean, inverse = (np.asarray(part.unwrap(), np.float64) for part in (g.mean, g.inverse_factor))
-    white = affine(q._replace(means=q.means - mean), np.zeros(len(mean)), inverse)
-    return Kernel(problem.target, FunctionBlock(g), white.distribution(), problem.law)
+    white = affine_image(q._replace(means=q.means - mean), np.zeros(len(mean)), inverse)
+    return Kernel(problem.target, FunctionBlock(g), white.distribution(), problem.initial)
 
 
-def _weighed_draws(
+def _starts_at_draws(
     archive: Archive, mixture: Components, key: Key[Array, ""], settings: LearnSettings
 ) -> GaussianMixture:
     """Narrow normals around draws picked by weight: where most chains start."""
@@ -144,14 +146,14 @@ def _weighed_draws(
     return Components(np.full(len(picked), -np.log(len(picked))), picked, narrow).distribution()
 
 
-def _elsewhere(archive: Archive, settings: LearnSettings) -> np.ndarray:
+def _starts_elsewhere(archive: Archive, settings: LearnSettings) -> np.ndarray:
     """Places that do not depend on the proposal: the first evaluations, of X and its widths."""
     finite = archive.points[: archive.of_x][np.isfinite(archive.log_p[: archive.of_x])]
     rows = finite if len(finite) else archive.points[np.isfinite(archive.log_p)]
     return rows[: settings.search.dispersed]
 
 
-def _looked(weighed: Weighed, settings: LearnSettings) -> Looked:
+def _search_record(weighed: Weighed, settings: LearnSettings) -> Looked:
     archive = weighed.archive
     return Looked(
         starts=min(archive.of_x, settings.search.dispersed),

@@ -1,0 +1,94 @@
+"""Learning that ends early: a kernel from the newest result, without another evaluation."""
+
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Key
+
+from involutive._xla.batched import BatchedDistribution
+from involutive._xla.compilation import on_device
+from involutive.bijections.whitening import whitening
+from involutive.core.keys import split
+from involutive.involutions.blocks import FunctionBlock
+from involutive.kernel.classical import random_walk
+from involutive.kernel.kernel import Kernel
+from involutive.learning.fit.em import fit_mixture
+from involutive.learning.fit.tails import with_wide_component
+from involutive.learning.judge.compose import compose, is_mixture
+from involutive.learning.outcome import Learned, Outcome
+from involutive.learning.problem import Problem
+from involutive.learning.refine.local import move_within_modes
+from involutive.learning.stages import Cost, Fitted, Found, Proposal
+from involutive.training.likelihood import proposal_law
+
+
+def best_so_far(problem: Problem, last: Found | Fitted | None, ended: str) -> Learned:
+    """A kernel from what there is, without another evaluation: learning ended early.
+
+    From a fit, its proposal with a random walk beside it; from a search, a mixture fitted to its
+    points; from nothing, a random walk with the scales of X.
+    """
+    # folded in: a pilot that the budget did not allow may be tried twice, with the same result
+    key_fit, key_cover, key_scale = split(jr.fold_in(problem.keys.early, 0), 3)
+    settings, judge = problem.settings, problem.settings.judge
+    cost = Cost() if last is None else last.cost
+    if last is None or (isinstance(last, Found) and len(last.points) < judge.early_points):
+        return _random_walk_alone(problem, cost, ended, key_scale)
+    if isinstance(last, Found):
+        proposal, looked, reached, found = (
+            _mixture_of_points(problem, last, key_fit),
+            None,
+            [],
+            last,
+        )
+    else:
+        proposal, looked, reached = last.proposal, last.looked, last.reached
+        found = last.found
+    start = proposal_law(proposal.kernel)
+    kernel = proposal.kernel
+    if is_mixture(kernel):
+        local = move_within_modes(kernel, False, settings.refine)
+        kernel = compose(
+            with_wide_component(kernel, key_cover, settings), local, judge.early_chance
+        )
+    outcome = Outcome(
+        proposal.acceptance, proposal.ess, float("nan"), 0, cost.evaluations, cost.seconds,
+        False, _ended_advice(problem, ended), proposal.history, reached, ended, found.modes, looked,
+    )  # fmt: skip
+    starts = on_device(found.starts) if len(found.starts) else None
+    return Learned(problem.target, start, kernel, judge.warmup[1], outcome, starts)
+
+
+def _mixture_of_points(problem: Problem, found: Found, key: Key[Array, ""]) -> Proposal:
+    """A mixture fitted to the points found, never weighed."""
+    g = whitening(found.points)
+    mean, inverse = (np.asarray(part.unwrap()) for part in (g.mean, g.inverse_factor))
+    white = (found.points - mean) @ inverse.T
+    judge = problem.settings.judge
+    count = max(judge.early_per_mode * found.modes, judge.early_components)
+    mixture = fit_mixture(white, count, key, problem.settings.fit)
+    kernel = Kernel(problem.target, FunctionBlock(g), mixture.distribution(), problem.initial)
+    return Proposal(kernel, 0.0, 0.0, len(mixture.means))
+
+
+def _random_walk_alone(problem: Problem, cost: Cost, ended: str, key: Key[Array, ""]) -> Learned:
+    """A random walk with the scales of X: all that so small a budget allows."""
+    judge = problem.settings.judge
+    draws = BatchedDistribution(problem.initial).draws(key, judge.early_draws)
+    scale = judge.early_step / problem.target.dim**0.5 * np.std(draws, axis=0)
+    kernel = random_walk(problem.target, on_device(scale), problem.initial)
+    outcome = Outcome(
+        0.0, 0.0, float("nan"), 0, cost.evaluations, cost.seconds, False,
+        _ended_advice(problem, ended), ended=ended,
+    )  # fmt: skip
+    return Learned(problem.target, problem.initial, kernel, judge.warmup[1], outcome)
+
+
+def _ended_advice(problem: Problem, ended: str) -> str:
+    if ended == "interrupted":
+        return "learning was interrupted; run it again, or resume from its checkpoint"
+    dim, judge = problem.target.dim, problem.settings.judge
+    least = int(judge.advised_evaluations * max(dim, 2))
+    return (
+        "the budget ended before a proposal could be measured; allow at least "
+        f"Budget(evaluations={least:_}) or {judge.advised_seconds} seconds for {dim} dimensions"
+    )

@@ -1,0 +1,229 @@
+"""The last stage: compose proposal and local move, and measure the kernel on pilot chains."""
+
+from dataclasses import replace
+
+import jax.random as jr
+import numpy as np
+from flowjax.distributions import AbstractDistribution
+from jaxtyping import Array, Key
+
+from involutive._xla.batched import BatchedDistribution, OutOfBudget
+from involutive._xla.compilation import on_device
+from involutive.core.keys import split
+from involutive.core.types import Number
+from involutive.kernel.kernel import AbstractKernel, Kernel
+from involutive.learning.find.annealing import finite_points
+from involutive.learning.fit.tails import (
+    mixture_draws,
+    pruned,
+    with_best_tails,
+    with_wide_component,
+)
+from involutive.learning.judge.compose import compose, is_mixture, local_chances
+from involutive.learning.judge.ended_early import best_so_far
+from involutive.learning.judge.independence import ROWS
+from involutive.learning.judge.pilot import (
+    Pilot,
+    evaluations_per_step,
+    pilot_metrics,
+    run_chains,
+)
+from involutive.learning.outcome import Learned, Outcome
+from involutive.learning.problem import Problem, Spending
+from involutive.learning.refine.local import local_move, move_within_modes, tuning_evaluations
+from involutive.learning.settings import LearnSettings
+from involutive.learning.stages import Cost, Fitted, Proposal, Row
+from involutive.sampling.starts import started_elsewhere
+from involutive.training.likelihood import proposal_law
+
+
+def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
+    """Compose the fitted proposal with a local move and measure it on chains started apart."""
+    key_cover, key_local, key_start, key_pilot = split(key, 4)
+    settings, judge = problem.settings, problem.settings.judge
+    spending = problem.spend(settings.budget.pilot, fitted.cost)
+    plain = is_mixture(fitted.proposal.kernel)
+    gradients = fitted.proposal.ess < settings.poor and fitted.found.gradients
+    proposal = pruned(fitted.proposal)
+    start = proposal_law(proposal.kernel)  # without the wide cover: few chains start far out
+    if fitted.rounds == 0 and fitted.settled and plain:
+        local = move_within_modes(proposal.kernel, gradients, settings.refine)
+        kernel = with_wide_component(proposal.kernel, key_cover, settings)
+        proposal = replace(proposal, kernel=kernel)
+    else:
+        needed = tuning_evaluations(gradients, settings.refine) + judge.covering * ROWS
+        room = spending.evaluations + needed <= spending.allowance.evaluations
+        if not (room and problem.has_time(judge.tuning_seconds)):
+            return best_so_far(problem, fitted, "budget")
+        spending.note(needed)
+        proposal = with_best_tails(proposal, fitted.draws, key_cover, settings)
+        local = local_move(
+            problem.target, on_device(fitted.draws[-settings.training_draws :]), key_local,
+            settings, gradients=gradients, initial=problem.initial,
+        )  # fmt: skip
+    chances = local_chances(proposal.ess, settings, cheap=not gradients)
+    places, elsewhere = pilot_starts(problem, spending, fitted, key_start)
+    per_draw = judge.least_pilot * (evaluations_per_step(local) + 1)
+    affordable = (spending.allowance.evaluations - spending.evaluations) / per_draw
+    # the chains' program compiles for longer than the local move's, which has just been timed
+    lasts = max(judge.pilot_seconds, judge.pilot_longer * spending.seconds)
+    if affordable < judge.least_chains or not problem.has_time(lasts):
+        return best_so_far(problem, replace(fitted, cost=spending.cost), "budget")
+    count = int(min(len(places), affordable))
+    places, elsewhere = places[:count], elsewhere[:count]
+    return best_composition(
+        problem, spending, fitted, proposal, local, start, chances, places, elsewhere, key_pilot
+    )
+
+
+def pilot_confirms(learned: Learned, promised: Number, settings: LearnSettings) -> bool:
+    """Whether pilot chains bear out what the weights of a proposal promise."""
+    outcome, judge = learned.outcome, settings.judge
+    hoped = promised
+    if promised < settings.poor:  # a local move was to help
+        hoped = judge.alone / judge.hoped
+    return outcome.converged and outcome.ess_per_draw > judge.hoped * hoped
+
+
+def with_pilot_ess(fitted: Fitted, learned: Learned) -> Fitted:
+    """A proposal that pilot chains did not bear out: its ESS per draw is what they measured."""
+    outcome = learned.outcome
+    proposal = replace(fitted.proposal, ess=min(fitted.proposal.ess, outcome.ess_per_draw))
+    spent = Cost(outcome.evaluations, outcome.seconds)
+    measured = best_measured(fitted.measured, learned)
+    return replace(fitted, proposal=proposal, settled=False, cost=spent, measured=measured)
+
+
+def best_measured(before: AbstractKernel | None, last: Learned) -> Learned:
+    """The kernel with more effective draws per draw among those that mix; rounds can lose some.
+
+    The outcome keeps the cost and the history of all that was tried.
+    """
+    if not isinstance(before, Learned) or not before.outcome.converged:
+        return last
+    then, now = before.outcome, last.outcome
+    if now.converged and now.ess_per_draw >= then.ess_per_draw:
+        return last
+    kept: Row = {"stage": "kernel before the rounds, kept", "ess": then.ess_per_draw}
+    outcome = replace(
+        then, rounds=now.rounds, evaluations=now.evaluations, seconds=now.seconds,
+        history=[*now.history, kept], reached=now.reached, ended=now.ended,
+    )  # fmt: skip
+    return replace(before, outcome=outcome)
+
+
+def pilot_starts(
+    problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where pilot chains start: from the proposal, and one chain in four from other places."""
+    count, judge = problem.settings.pilot_chains, problem.settings.judge
+    kernel = fitted.proposal.kernel
+    if not is_mixture(kernel):
+        near = BatchedDistribution(proposal_law(kernel)).draws(key, judge.place_tries * count)
+    else:
+        near = mixture_draws(kernel, judge.mixture_tries * count, key)
+    far = fitted.found.starts[: judge.place_tries * count]
+    try:
+        near, far = finite_points(spending.density, near), finite_points(spending.density, far)
+    except OutOfBudget:
+        far = far[:0]
+    near = near if len(near) else fitted.draws
+    elsewhere = started_elsewhere(np.arange(count)) & (len(far) > 0)
+    places = near[np.resize(np.arange(len(near)), count)].copy()
+    if len(far):
+        places[elsewhere] = far[np.resize(np.arange(len(far)), int(elsewhere.sum()))]
+    return places, elsewhere
+
+
+def best_composition(
+    problem: Problem,
+    spending: Spending,
+    fitted: Fitted,
+    proposal: Proposal,
+    local: Kernel,
+    start: AbstractDistribution,
+    chances: tuple[Number, ...],
+    places: np.ndarray,
+    elsewhere: np.ndarray,
+    key: Key[Array, ""],
+) -> Learned:
+    """Try chances of a local move in turn; the kernel with most effective draws per draw."""
+    judge = problem.settings.judge
+    warmup = int(np.clip(np.ceil(judge.warmup[0] / max(proposal.ess, 1e-3)), *judge.warmup))
+    best: Learned | None = None
+    for number, chance in enumerate(chances):
+        kernel = compose(proposal.kernel, local, chance, fitted.symmetries)
+        began, key_run = spending.seconds, jr.fold_in(key, number)
+        learned = run_pilot(
+            problem, spending, fitted, proposal, kernel, start, warmup, places, elsewhere, key_run
+        )
+        if best is None or learned.outcome.ess_per_draw > best.outcome.ess_per_draw:
+            best = learned
+        # a chain held in rare states shows as fewer effective draws than the proposal promises
+        enough = learned.outcome.ess_per_draw > judge.keeps * proposal.ess
+        cost = len(places) * (warmup + problem.settings.pilot_least)
+        if enough or not spending.allows(cost, spending.seconds - began):
+            break
+    assert best is not None
+    return best
+
+
+def run_pilot(
+    problem: Problem,
+    spending: Spending,
+    fitted: Fitted,
+    proposal: Proposal,
+    kernel: AbstractKernel,
+    start: AbstractDistribution,
+    warmup: int,
+    places: np.ndarray,
+    elsewhere: np.ndarray,
+    key: Key[Array, ""],
+) -> Learned:
+    """A kernel with what pilot chains from `places` say of it."""
+    settings = problem.settings
+    least, most = warmup + settings.pilot_least, warmup + settings.pilot_draws
+    trace = run_chains(kernel, places, most, key, spending, least)
+    pilot = pilot_metrics(
+        trace, min(warmup, trace.position.shape[1] // 2), elsewhere, settings.judge
+    )
+    outcome = _outcome(pilot, fitted, proposal, spending.cost)
+    starts = on_device(fitted.found.starts) if len(fitted.found.starts) else None
+    return Learned(problem.target, start, kernel, warmup, outcome, starts)
+
+
+def _outcome(pilot: Pilot, fitted: Fitted, proposal: Proposal, cost: Cost) -> Outcome:
+    looked = replace(fitted.looked, groups=pilot.groups)
+    converged = pilot.agree and pilot.enough
+    return Outcome(
+        acceptance=pilot.acceptance,
+        ess_per_draw=pilot.ess_per_draw,
+        r_hat=pilot.r_hat,
+        rounds=fitted.rounds,
+        evaluations=cost.evaluations,
+        seconds=cost.seconds,
+        converged=converged,
+        advice="" if converged else _advice(pilot),
+        history=proposal.history,
+        reached=fitted.reached,
+        modes=fitted.found.modes,
+        looked=looked,
+    )
+
+
+def _advice(pilot: Pilot) -> str:
+    if not pilot.r_hat <= pilot.allowed:
+        return (
+            f"chains started apart disagree (R-hat {pilot.r_hat:.2f}); pass initial= that covers "
+            "every mode, or a larger budget="
+        )
+    if not pilot.agree:
+        return (
+            "chains that start away from the proposal disagree with those that start from it "
+            f"(nested R-hat {pilot.groups:.2f}); pass initial= that covers every mode, or a "
+            "larger budget="
+        )
+    return (
+        f"only {pilot.ess_per_draw:.3f} effective draws per draw; pass a larger budget=, or "
+        "reparametrise the model"
+    )

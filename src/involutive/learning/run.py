@@ -1,0 +1,38 @@
+"""One run of the pipeline: where each stage leaves its result, and shows that it began."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from involutive.learning.checkpoint import SavedStages
+from involutive.learning.problem import Problem
+from involutive.learning.stages import Fitted, Found
+from involutive.sampling.progress import Progress
+
+STAGES = ("finding modes", "fitting a proposal", "refining by rounds", "measuring the kernel")
+StageT = TypeVar("StageT", Found, Fitted)
+
+
+@dataclass
+class Run:
+    """The newest result of a run, from which a run that is cut short makes its kernel.
+
+    Attributes:
+        problem: the density, with sizes.
+        saved: the checkpoint.
+        bar: shows progress.
+        last: the newest result; None before the search has ended.
+    """
+
+    problem: Problem
+    saved: SavedStages
+    bar: Progress
+    last: Found | Fitted | None
+
+    def begin(self, number: int) -> None:
+        """Show that stage `number`, counted from 1, begins."""
+        self.bar.stage(STAGES[number - 1], number, len(STAGES))
+
+    def keep(self, result: StageT) -> StageT:
+        """Make a result the newest one, save it and return it."""
+        self.last = self.saved.write(result)
+        return result
