@@ -129,7 +129,7 @@ def test_weighted_draws_judge_a_proposal_as_exact_draws_do():
     wrong = MIXTURE._replace(log_weights=np.log([0.4, 0.3, 0.3]))
     judged = space.judged(wrong, space.sample(wrong, 20_000, rng))
     exact = np.asarray(target.sample(jr.key(0), 20_000), np.float64)
-    law = space.covered(wrong)
+    law = space.with_wide_normal(wrong)
     own = law.draws(20_000, rng)
     at_x, at_y = (space.log_p(x) - law.log_density(x) for x in (exact, own))
     expected = chain_metrics(at_x, np.zeros(20_000), at_y, np.zeros(20_000))

@@ -2,7 +2,7 @@
 
 The paper's network is trained by its adversarial objective, with the posterior draws replaced by
 the chain's own, refreshed on a schedule with a discard ratio (`training/bootstrap.py`). It learns
-what its chains have found: use it to compare, not to search for modes.
+only the modes that its chains have found: use it for comparisons, not to search for modes.
 """
 
 import jax.numpy as jnp
@@ -66,7 +66,7 @@ def learn_by_bootstrap(problem: Problem) -> Learned:
 
 
 def schedule(scale: Number, spending: Spending, settings: BootstrapSettings) -> BootstrapConfig:
-    """A-NICE-MC's ten rounds, each made shorter, or fewer for a smaller budget."""
+    """A-NICE-MC's schedule of ten rounds; a smaller budget has fewer and shorter ones."""
     share = min(scale, 1.0)
     steps = max(int(settings.updates * share), settings.least_updates)
     rounds = max(int(settings.rounds * share**0.5), settings.least_rounds)
@@ -105,7 +105,7 @@ def _fitted(
 
 
 def _evaluations_per_round(config: BootstrapConfig) -> int:
-    """Density evaluations of a refresh and of the rollouts, a local move counted as one."""
+    """Density evaluations of a refresh and of the rollouts; a local move counts as one."""
     rollouts = MganConfig.combined()
     update = rollouts.batch * (rollouts.critic_steps + 1) * (rollouts.steps + rollouts.data_steps)
     return config.chains * (config.draws + config.burn_in) + config.train.steps * update

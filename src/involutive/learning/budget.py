@@ -1,8 +1,9 @@
-"""How much learning may cost: a limit in seconds, in density evaluations, or both.
+"""The budget of learning: a limit in seconds, in density evaluations, or both.
 
-A budget is shared out among the stages. Each stage is given an allowance, evaluations and a
+A budget is divided among the stages. Each stage gets an allowance, a number of evaluations and a
 deadline, and its density refuses the batch that would exceed it (`BatchedDensity`); the stage then
-returns what it has. Compilation cannot be interrupted, so a deadline is kept up to one compilation.
+returns its result so far. A compilation cannot be interrupted, so a deadline may be exceeded by the
+duration of one compilation.
 """
 
 import time
@@ -41,7 +42,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a stage may spend: evaluations, and a deadline by `time.perf_counter()`."""
+    """What a stage may spend: evaluations, and time until a deadline of `time.perf_counter()`."""
 
     evaluations: Number
     deadline: Number
@@ -52,13 +53,13 @@ class Allowance:
         return self.deadline - time.perf_counter()
 
     def allows(self, evaluations: Number = 0.0, seconds: Number = 0.0) -> bool:
-        """Whether that much fits."""
+        """Whether the allowance has room for that much."""
         return evaluations <= self.evaluations and seconds < self.seconds
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A budget with the moment at which learning began, and how it is shared out."""
+    """A budget, the time at which learning began, and how the budget is divided."""
 
     budget: Budget
     began: Number
@@ -66,7 +67,7 @@ class Plan:
 
     @property
     def scale(self) -> float:
-        """How large the sizes should be relative to the defaults."""
+        """The factor on the default sizes that the budget allows."""
         shares, usual = [1.0], self.settings
         if self.budget.seconds is not None:
             shares.append(self.budget.seconds / usual.usual_seconds)
@@ -76,24 +77,24 @@ class Plan:
 
     @property
     def too_small(self) -> bool:
-        """Whether the budget allows no search at all."""
+        """Whether the budget is too small for a search."""
         limit = self.budget.evaluations
         return limit is not None and limit < self.settings.least_evaluations
 
     @property
     def seconds(self) -> float:
-        """Seconds that learning may take, compilation included."""
+        """The limit in seconds, compilation included."""
         given = self.budget.seconds
         return float(self.settings.default_seconds if given is None else given)
 
     def until(self, share: Number, evaluations: int) -> Allowance:
-        """What may be spent until a share of the budget is gone, of which so many are spent."""
+        """The allowance until a share of the budget is spent, `evaluations` of it already."""
         total = float("inf") if self.budget.evaluations is None else self.budget.evaluations
         return Allowance(max(share * total - evaluations, 0.0), self.began + share * self.seconds)
 
 
 def as_budget(budget: "Budget | Number | None") -> Budget:
-    """A budget as given, or a number of seconds."""
+    """Convert a number of seconds, or None, to a budget."""
     if budget is None:
         return Budget()
     if isinstance(budget, Budget):

@@ -1,4 +1,4 @@
-"""Learning saved between stages: the file holds the last stage's result, as data."""
+"""Checkpoints of `learn`: the file holds the result of the last stage, as data."""
 
 import warnings
 from typing import Protocol, TypeVar, runtime_checkable
@@ -22,19 +22,19 @@ Stage = TypeVar("Stage", Found, Fitted, Weighed)
 
 @runtime_checkable
 class Live(Protocol):
-    """What shows the results of stages as they come."""
+    """A view that shows the results of stages as they come."""
 
     def show(self, result: Found | Fitted, /) -> None:
-        """Show a stage's result in the place of the one before."""
+        """Show a stage's result in place of the previous one."""
 
 
 class SavedStages:
-    """The file of one run of `learn`; without a path it keeps nothing.
+    """The checkpoint file of one run of `learn`; without a path nothing is saved.
 
     Args:
         path: the file, or None.
-        problem: what is being learned.
-        live: shows every result, with a method `show`; None where nobody watches.
+        problem: the problem of the run.
+        live: a view that shows every result, or None.
     """
 
     def __init__(self, path: PathLike | None, problem: Problem, live: Live | None = None):

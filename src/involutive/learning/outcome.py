@@ -21,13 +21,13 @@ from involutive.targets.target import Target
 @register
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What learning reached.
+    """The record of learning: metrics of the learned kernel, cost and history.
 
     Args:
-        acceptance: mean acceptance of the kernel in the pilot run.
+        acceptance: acceptance rate of the kernel in the pilot run.
         ess_per_draw: effective draws per draw, the minimum over coordinates and |x|².
-        r_hat: the maximum over coordinates and |x|², over chains started apart; NaN where learning
-            was frugal and ran none.
+        r_hat: R-hat of chains from separate starts, the maximum over coordinates and |x|²; NaN if
+            learning was frugal, which runs no chains.
         rounds: rounds of chains and training.
         evaluations: density evaluations; a gradient counts as three.
         seconds: wall time.
@@ -37,8 +37,8 @@ class Outcome:
         reached: one row per training: the seconds since learning began, and the effective draws per
             draw of its proposal on draws that it was not trained on.
         ended: "finished", "budget" or "interrupted".
-        modes: modes that climbs have found; 0 where none climbed.
-        looked: how learning looked for what it may have missed.
+        modes: modes that climbs have found; 0 if nothing climbed.
+        looked: the record of the searches for modes that may be missing.
 
     Example:
         >>> import involutive as inv
@@ -107,9 +107,9 @@ class Learned(AbstractKernel):
         initial: the distribution of the learned proposal, which most chains start from.
         kernel: the composition that is sampled with.
         warmup: steps to discard before the first draw, unless `sample` is told otherwise.
-        outcome: what learning reached.
-        starts: places apart from the proposal, from which one chain in four starts, so that the
-            verdict compares more than the proposal with itself.
+        outcome: the record of learning.
+        starts: places away from the proposal, from which one chain in four starts, so that R-hat
+            does not compare the proposal with itself.
 
     Example:
         >>> import involutive as inv
@@ -127,7 +127,7 @@ class Learned(AbstractKernel):
 
     @property
     def mover(self) -> AbstractKernel:
-        """The composition alone, so that kernels which differ in their record compile once."""
+        """The composition alone, so that kernels that differ in their record compile once."""
         return self.kernel.mover
 
     @property
@@ -146,7 +146,7 @@ class Learned(AbstractKernel):
 
     @property
     def proposal(self) -> Kernel:
-        """The learned global proposal alone; of a ladder of replicas, draws of its reference."""
+        """The learned global proposal alone; for a ladder of replicas, draws of its reference."""
         if isinstance(self.kernel, Tempered):
             identity = FunctionBlock(Identity((self.target.dim,)))
             return Kernel(self.target, identity, self.kernel.reference, self.initial)

@@ -1,4 +1,4 @@
-"""The problem that the stages of learning share: frozen, made once, read by all."""
+"""The problem that all stages of learning share: frozen, and made once."""
 
 import time
 from dataclasses import dataclass
@@ -39,16 +39,17 @@ class Keys(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """A density to learn, with the means to do it.
+    """A density to learn, with everything that stages need to learn it.
 
     Attributes:
         target: the density.
         initial: the initial distribution X.
-        settings: sizes, made smaller where the density is dear or the budget small.
-        plan: the budget, and when it began.
-        keys: randomness per stage.
-        progress: whether to show progress; None on a terminal.
-        devices: where chains and batches run, or None.
+        settings: sizes and thresholds; sizes are reduced if the density is expensive or the budget
+            small.
+        plan: the budget, and when learning began.
+        keys: one key per stage.
+        progress: whether to show progress; None for only on a terminal.
+        devices: devices on which chains and batches run, or None.
         block: rows of the density per compiled call.
     """
 
@@ -66,12 +67,12 @@ class Problem:
         return Spending(self, self.plan.until(share, before.evaluations), before)
 
     def has_time(self, seconds: Number) -> bool:
-        """Whether that much of the budget is left; what is compiled cannot be interrupted."""
+        """Whether that much time is left; compiled programs cannot be interrupted."""
         return self.plan.until(1.0, 0).seconds > seconds
 
 
 class Spending:
-    """What one stage spends: local to the stage, which reports its cost in its result."""
+    """What one stage spends. It is local to the stage, which reports the cost in its result."""
 
     def __init__(self, problem: Problem, allowance: Allowance, before: Cost):
         self.problem, self.allowance, self.before = problem, allowance, before
@@ -83,7 +84,7 @@ class Spending:
 
     @property
     def density(self) -> BatchedDensity:
-        """The target's log density on rows, which refuses to exceed the allowance."""
+        """The target's log density on rows, which raises `OutOfBudget` past the allowance."""
         if self._density is None:
             target = self.problem.target
             self._density = BatchedDensity(
@@ -98,7 +99,7 @@ class Spending:
 
     @property
     def evaluations(self) -> int:
-        """Evaluations made by this stage so far."""
+        """Evaluations of this stage so far."""
         return self._elsewhere + (self._density.evaluations if self._density else 0)
 
     def allows(self, evaluations: Number = 0.0, seconds: Number = 0.0) -> bool:
@@ -112,13 +113,13 @@ class Spending:
 
     @property
     def cost(self) -> Cost:
-        """What all stages took so far."""
+        """The cost of all stages so far, this one included."""
         return self.before + Cost(self.evaluations, self.seconds)
 
 
 def pose_problem(
     target: Target,
-    law: AbstractDistribution,
+    initial: AbstractDistribution,
     settings: LearnSettings,
     budget: Budget,
     key: Key[Array, ""],
@@ -126,10 +127,10 @@ def pose_problem(
     devices: list[Any] | None,
     began: Number | None = None,
 ) -> Problem:
-    """Size the work to the budget and to the cost of one evaluation, counted in operations.
+    """Scale the sizes in the settings to the budget and to the cost of one evaluation.
 
-    Sizes follow the density's program and not the clock, so that learning is deterministic given
-    its key unless a deadline cuts it short.
+    The cost is counted in operations of the density's program, not timed, so that learning is
+    deterministic given its key unless a deadline cuts it short.
     """
     work = operations(target.log_density, target.dim)
     plan = Plan(budget, time.perf_counter() if began is None else began, settings.budget)
@@ -138,7 +139,7 @@ def pose_problem(
     settings = settings.scaled(search, rounds)
     block = min(BLOCK, 1 << (settings.climbers.bit_length() - 1))
     keys = Keys(*split(key, len(Keys._fields)))
-    return Problem(target, law, settings, plan, keys, progress, devices, block)
+    return Problem(target, initial, settings, plan, keys, progress, devices, block)
 
 
 def initial_distribution(
@@ -147,9 +148,9 @@ def initial_distribution(
     sd: Number,
     settings: SearchSettings | None = None,
 ) -> AbstractDistribution:
-    """X: as given, a normal around given points, the target's prior, or N(0, sd² I).
+    """X: the given distribution, a normal around given points, the prior, or N(0, sd² I).
 
-    The normal around given points is `settings.initial_wider` times as wide as they are.
+    The normal around given points has `settings.initial_wider` times their sds.
     """
     dim = target.dim
     if initial is None:

@@ -1,4 +1,4 @@
-"""What the stages of learning hand to each other: frozen results, each with its own cost."""
+"""The frozen results that stages of learning pass on, each with its own cost."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ Row = dict[str, Any]  # one row of the history: the stage's name, and metrics
 @register
 @dataclass(frozen=True)
 class Cost:
-    """What a stage spent: density evaluations (a gradient counts as three) and seconds."""
+    """The cost of stages: density evaluations (a gradient counts as three) and seconds."""
 
     evaluations: int = 0
     seconds: Number = 0.0
@@ -31,17 +31,16 @@ class Found:
     """The result of the search.
 
     Attributes:
-        points: points that cover the density, `(n, dim)`; their weights need not be right.
-        starts: places apart from the modes, for chains that start elsewhere than the proposal.
-        tops: `(k, dim)`, the different tops that climbs have reached; none where none climbed.
-        factors: `(k, dim, dim)`, square roots of the covariances by the Hessians at the tops.
-        log_masses: `(k,)`, of the modes by their tops' heights and Hessians.
-        log_z: the log of the density's integral as annealing saw it, or -inf.
+        points: points that cover the density, `(n, dim)`; their frequencies may be wrong.
+        starts: places away from the modes, where chains start that do not start from the proposal.
+        tops: `(k, dim)`, the distinct tops that climbs have reached; empty if nothing climbed.
+        factors: `(k, dim, dim)`, square roots of the inverse Hessians at the tops.
+        log_masses: `(k,)`, Laplace approximations of the modes' log masses.
+        log_z: annealing's estimate of the log of the density's integral, or -inf.
         gradients: whether the density has useful gradients.
         complete: whether the budget let the search finish.
-        cost: what it took.
-        heavy: those of the points that a proposal must cover, from modes of more than negligible
-            mass; all of them where it is None.
+        cost: what the search cost.
+        heavy: the points that a proposal must cover, which lie in modes with mass; None for all.
     """
 
     points: np.ndarray
@@ -62,18 +61,18 @@ class Found:
 
     @property
     def modes(self) -> int:
-        """How many different tops climbs have reached."""
+        """The number of distinct tops that climbs have reached."""
         return len(self.tops)
 
 
 @register
 @dataclass(frozen=True)
 class Proposal:
-    """A global proposal and how well it does, judged on draws it was not fitted to.
+    """A global proposal, with metrics on draws that it was not fitted to.
 
     Attributes:
         kernel: an independence proposal with a known density q.
-        acceptance: of chains that propose from q.
+        acceptance: acceptance rate of chains that propose from q.
         ess: effective draws per draw of such chains.
         components: mixture components in q, 0 where couplings shape it.
         history: one row per step of fitting.
@@ -89,21 +88,22 @@ class Proposal:
 @register
 @dataclass(frozen=True)
 class Looked:
-    """How learning looked for what it may have missed.
+    """The record of the searches for modes that learning may have missed.
 
     Attributes:
-        starts: places apart from the proposal that chains may start from.
+        starts: number of places away from the proposal that chains may start from.
         widths: multiples of X's width at which climbs started.
-        second: points that the second search reached.
-        new: of those of the last second search, points that the proposal did not cover.
-        log_z_search: log of the density's integral as annealing saw it, -inf where it did not run.
-        log_z_weights: the same by the importance weights of the proposal.
+        second: number of points that the second search reached.
+        new: points of the last second search that the proposal did not cover.
+        log_z_search: annealing's estimate of the log of the density's integral, -inf without one.
+        log_z_weights: its estimate by the importance weights of the proposal.
         groups: nested R-hat between chains started from the proposal and chains started elsewhere.
-        places: at which the last look compared the density with the proposal, 0 if none was made.
-        climbs: made from some of them.
+        places: number of places at which the final search compared density and proposal, 0 if no
+            final search was made.
+        climbs: number of climbs of the final search.
         missed: estimated share of the mass that neither the proposal nor the pilot chains cover.
-        frugal: whether learning was frugal: `places` are then all of its evaluations, `climbs` all
-            of its ascents.
+        frugal: whether learning was frugal: `places` then counts all of its evaluations, `climbs`
+            all of its ascents.
     """
 
     starts: int = 0
@@ -125,21 +125,21 @@ class Fitted:
     """The result of the fit, and of every round that follows.
 
     Attributes:
-        found: what it started from.
+        found: the result of the search.
         proposal: the best proposal so far.
-        draws: approximate draws of the target that stand for it.
-        states: where chains of the next round start.
+        draws: approximate draws of the target, on which the next training works.
+        states: positions from which the chains of the next round start.
         fresh: the draws of the last round alone.
-        rounds: rounds made.
-        settled: whether nothing more is gained: chains may judge it.
+        rounds: number of rounds made.
+        settled: whether fitting has ended: the proposal suffices, or another round gains nothing.
         missed: share of the points found that q does not cover.
-        looked: how it was looked for what may be missing.
-        cost: what it took, the stages before included.
+        looked: the record of the searches for modes that may be missing.
+        cost: what all stages so far cost.
         reached: one row per training: seconds since the start, effective draws per draw.
-        symmetries: exchanges and sign flips that leave the density alone, where they were looked
-            for and found.
-        structured: whether structures were tried beside the mixture.
-        measured: the best kernel that chains have measured so far.
+        symmetries: exchanges and sign flips that leave the density invariant; None if none were
+            found or none were looked for.
+        structured: whether structured proposals were tried.
+        measured: the best kernel that pilot chains have measured so far.
     """
 
     found: Found

@@ -1,4 +1,4 @@
-"""Where learning starts when it need not search: from draws, or from a kernel learned before."""
+"""Starts of learning without a search: from draws, or from a kernel learned before."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def as_initial(
     initial: AbstractDistribution | AbstractKernel | Draws | ArrayLike | None,
     settings: SearchSettings,
 ) -> AbstractDistribution | ArrayLike | None:
-    """X or starting points: a kernel stands for its proposal, draws for their positions."""
+    """X as a distribution or as points: a kernel gives its proposal, draws their positions."""
     if isinstance(initial, Learned):
         return proposal_law(initial.proposal)
     if isinstance(initial, Draws):
@@ -49,14 +49,14 @@ def as_initial(
 
 
 def from_samples(problem: Problem, samples: ArrayLike) -> Fitted:
-    """A proposal trained on (approximate) draws of the target."""
+    """Train a proposal on (approximate) draws of the target."""
     draws = check_samples(samples, problem.target.dim)
     found = _found(problem, draws, problem.keys.find)
     return train_on_draws(problem, draws, found)
 
 
 def from_kernel(problem: Problem, kernel: AbstractKernel) -> Found:
-    """What a kernel learned for a similar density proposes, to be weighed for this one."""
+    """Draws of the proposal of a kernel learned for a similar density, in place of a search."""
     _check_start(problem, kernel)
     assert isinstance(kernel, Learned)
     law = BatchedDistribution(proposal_law(kernel.proposal))
@@ -75,7 +75,7 @@ def _check_start(problem: Problem, kernel: AbstractKernel) -> None:
 
 
 def components_of_kernel(problem: Problem, kernel: AbstractKernel) -> Components | None:
-    """The normals of a given kernel's proposal, without what only covers X; None of other kinds."""
+    """The normals of a kernel's mixture proposal, without its wide normal; None for others."""
     _check_start(problem, kernel)
     assert isinstance(kernel, Learned)
     lightest = problem.settings.search.given_lightest
@@ -87,9 +87,9 @@ def components_of_kernel(problem: Problem, kernel: AbstractKernel) -> Components
 
 
 def _components(proposal: Kernel, lightest: Number) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Means, square roots of covariances and log weights of a mixture proposal; none of others.
+    """Means, square roots of covariances and log weights of a mixture proposal; empty for others.
 
-    They stand for the modes that a search would have found, and are the first to be weighed.
+    They take the place of the modes that a search would have found.
     """
     f, dim = proposal.involution, proposal.target.dim
     plain = isinstance(f, FunctionBlock) and isinstance(f.g, Whitening)
@@ -99,7 +99,7 @@ def _components(proposal: Kernel, lightest: Number) -> tuple[np.ndarray, np.ndar
         return np.zeros((0, dim)), np.zeros((0, dim, dim)), np.zeros(0)
     assert isinstance(f, FunctionBlock) and isinstance(f.g, Whitening)
     mixture = components_of(law)
-    heavy = mixture.log_weights > np.log(lightest)  # without what only covers X
+    heavy = mixture.log_weights > np.log(lightest)  # leaves out the wide normal over X
     mean, factor = (np.asarray(part.unwrap(), np.float64) for part in (f.g.mean, f.g.factor))
     tops = mean + mixture.means[heavy] @ factor.T
     roots = factor @ np.linalg.cholesky(mixture.covariances[heavy])

@@ -1,4 +1,4 @@
-"""Importance weights on the host: effective sample size, log mean, relative size."""
+"""Importance weights on the host: effective sample size, log mean, weights over the largest."""
 
 import numpy as np
 

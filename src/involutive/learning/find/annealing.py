@@ -1,8 +1,9 @@
 """Annealing: adaptive tempered SMC carries draws of X to the target.
 
 Particles pass through the distributions `X^(1-β) p^β`, β from 0 to 1. Annealing finds curved and
-flat shapes, needs no gradient, and is not drawn into narrow spikes of no mass. Where the draws of X
-weigh evenly enough they are resampled by weight instead, which costs nothing.
+flat shapes, needs no gradient, and is not drawn into narrow spikes without mass. Where the
+importance weights of the draws of X are even enough, the draws are resampled by weight instead,
+which costs no evaluation.
 """
 
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from involutive.learning.weights import effective, log_mean, relative
 
 
 class Annealed(NamedTuple):
-    """Particles, and the log of the density's integral as they saw it (-inf if they stopped)."""
+    """Particles, and their estimate of log Z, Z the density's integral (-inf if cut short)."""
 
     points: np.ndarray
     log_z: Number
@@ -27,20 +28,23 @@ class Annealed(NamedTuple):
 
 def finite_draws(
     density: BatchedDensity,
-    law: BatchedDistribution,
+    x: BatchedDistribution,
     key: Key[Array, ""],
     count: int,
     settings: SearchSettings,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `count` points of X at which the density is finite, from `attempts` times as many.
+    """Draw `count` points of X at which the density is finite, in at most `attempts` batches.
 
-    Returns them with their log weights `log p(x) - log X(x)`.
+    If fewer are found, they are repeated.
+
+    Returns:
+        The points, and their log importance weights `log p(x) - log X(x)`.
     """
     kept, heights = list[np.ndarray](), list[np.ndarray]()
     for key_attempt in split(key, settings.attempts):
-        points = law.draws(key_attempt, count)
+        points = x.draws(key_attempt, count)
         try:
-            weights = density.values(points) - law.values(points)
+            weights = density.values(points) - x.values(points)
         except OutOfBudget:
             break
         finite = np.isfinite(weights)
@@ -56,14 +60,14 @@ def finite_draws(
 
 
 def finite_points(density: BatchedDensity, points: np.ndarray) -> np.ndarray:
-    """The points that are finite and at which the density is."""
+    """The points that are finite and have a finite log density."""
     return points[np.isfinite(points).all(axis=1) & np.isfinite(density.values(points))]
 
 
 def resampled(
     points: np.ndarray, log_weights: np.ndarray, count: int, key: Key[Array, ""], least: Number
 ) -> Annealed | None:
-    """Draws of X picked by weight, if at least `least` of them are effective, else None."""
+    """Draws of X resampled by weight, or None if fewer than `least` of them are effective."""
     if effective(log_weights) < least:
         return None
     weights = relative(log_weights)
@@ -72,18 +76,18 @@ def resampled(
 
 
 class Tempered(NamedTuple):
-    """`log X(x) + β (log p(x) - log X(x))` at rows, with gradients where they are asked for."""
+    """`log X(x) + β (log p(x) - log X(x))` at rows, and its gradients."""
 
     density: BatchedDensity
-    law: BatchedDistribution
+    x: BatchedDistribution
     beta: Number
 
     def values(self, points: np.ndarray) -> np.ndarray:
-        return self._interpolate(self.law.values(points), self.density.values(points))
+        return self._interpolate(self.x.values(points), self.density.values(points))
 
     def gradients(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         (prior, prior_gradient), (value, gradient) = (
-            self.law.gradients(points),
+            self.x.gradients(points),
             self.density.gradients(points),
         )
         return self._interpolate(prior, value), prior_gradient + self.beta * (
@@ -96,7 +100,7 @@ class Tempered(NamedTuple):
 
 def anneal(
     density: BatchedDensity,
-    law: BatchedDistribution,
+    x: BatchedDistribution,
     points: np.ndarray,
     log_weights: np.ndarray,
     key: Key[Array, ""],
@@ -106,13 +110,13 @@ def anneal(
 ) -> Annealed:
     """Carry draws of X to the target by adaptive tempered SMC.
 
-    Each temperature keeps `settings.anneal_ess` of the particles effective; they are resampled and
-    moved there, by HMC with the particles' scales as its metric or by a random walk with their
-    covariance. Where the budget ends on the way, the particles stop there.
+    Each temperature keeps a share `settings.anneal_ess` of the particles effective. There they are
+    resampled and moved, by HMC with the particles' scales as its metric or by a random walk with
+    their covariance. If the budget ends on the way, the particles stay at their temperature.
 
     Args:
         density: the target.
-        law: X.
+        x: the initial distribution X.
         points: draws of X.
         log_weights: `log p - log X` at the points.
         key: randomness.
@@ -128,11 +132,11 @@ def anneal(
         beta = min(beta + rise, 1.0)
         try:
             points, size = _move_particles(
-                Tempered(density, law, beta), points, size, rng, settings, gradients
+                Tempered(density, x, beta), points, size, rng, settings, gradients
             )
             if beta >= 1.0:
                 return Annealed(points, log_z)
-            log_weights = density.values(points) - law.values(points)
+            log_weights = density.values(points) - x.values(points)
         except OutOfBudget:
             break
         log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
@@ -147,7 +151,7 @@ def _move_particles(
     settings: LearnSettings,
     gradients: bool,
 ) -> tuple[np.ndarray, float]:
-    """Points after some moves, and the step size adapted to their acceptance."""
+    """Points after some moves, and the step size adapted to the acceptance rate."""
     factor, particles = (
         _proposal_factor(points, gradients),
         Particles.at(tempered, points, gradients),
@@ -165,7 +169,7 @@ def _move_particles(
 
 
 def _next_rise(log_weights: np.ndarray, most: Number, keep: Number) -> float:
-    """The largest rise of β, at most `most`, with a share `keep` of the particles effective."""
+    """The largest rise of β, at most `most`, that keeps a share `keep` of particles effective."""
     goal = keep * len(log_weights)
     if effective(most * log_weights) >= goal:
         return most
@@ -177,7 +181,7 @@ def _next_rise(log_weights: np.ndarray, most: Number, keep: Number) -> float:
 
 
 def _systematic(log_weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Systematic resampling: indices picked by weight with one random number for all of them."""
+    """Systematic resampling: indices drawn by weight with one random number for all of them."""
     weights = relative(log_weights)
     levels, count = np.cumsum(weights / weights.sum()), len(weights)
     return np.minimum(
@@ -186,7 +190,7 @@ def _systematic(log_weights: np.ndarray, rng: np.random.Generator) -> np.ndarray
 
 
 def _proposal_factor(points: np.ndarray, gradients: bool) -> np.ndarray:
-    """Scales of the particles: of every coordinate, or a factor of their covariance."""
+    """A factor of the particles' covariance: diagonal for HMC, full for a random walk."""
     wide = points.astype(np.float64)
     variances = np.var(wide, axis=0) + 1e-12
     if gradients:

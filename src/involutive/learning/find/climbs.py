@@ -1,8 +1,8 @@
 """Climbs: points ascend the density to a mode, then spread over it.
 
-Each climbs by its own step along every coordinate (Rprop, so scales from 1e-4 to 1e4 do not
-matter), then HMC or a random walk with the local Hessian as its metric spreads it. Climbs find
-separate modes in high dimension.
+Each point ascends with a step of its own along every coordinate (Rprop, so that scales from 1e-4 to
+1e4 do not matter). Then HMC or a random walk, with the local Hessian as its metric, spreads it over
+its mode. Climbs find separate modes in high dimension.
 """
 
 from typing import NamedTuple
@@ -16,13 +16,14 @@ from involutive.core.types import Number
 from involutive.learning.find.moves import Particles, move
 from involutive.learning.settings import LearnSettings, SearchSettings
 
-STEEPEST = 1e100  # of second derivatives, beyond which eigenvalues are not computed reliably
+STEEPEST = 1e100  # largest second derivative of which eigenvalues are computed reliably
 
 
 class Climbed(NamedTuple):
     """Climbs from `starts`: their `tops`, points spread over the modes, and the modes' log masses.
 
-    The mass of a mode is that of a normal with its top's height and curvature (Laplace).
+    The mass of a mode is its Laplace approximation: that of a normal with the height and the
+    Hessian of its top.
     """
 
     starts: np.ndarray
@@ -30,26 +31,26 @@ class Climbed(NamedTuple):
     points: np.ndarray
     log_masses: np.ndarray
     scales: np.ndarray  # 1/√|eigenvalue| of the Hessian at the top
-    axes: np.ndarray  # its eigenvectors
+    axes: np.ndarray  # eigenvectors of that Hessian
 
     @classmethod
     def none(cls, dim: int, dtype: np.dtype) -> "Climbed":
-        """No climb at all."""
+        """An empty set of climbs."""
         rows = np.zeros((0, dim), dtype)
         return cls(rows, rows, rows, np.zeros(0), rows, np.zeros((0, dim, dim), dtype))
 
     def laplace(self, settings: SearchSettings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Different tops with square roots of their covariances and their log masses."""
+        """Distinct tops, with square roots of their covariances and their log masses."""
         chosen = different_tops(self, settings) if len(self.tops) else []
         scales = np.clip(self.scales[chosen], *settings.top_scale_bounds)
-        # else the covariance could not be factorised
+        # so that the covariance can be factorised
         narrowest = scales.min(axis=1, initial=np.inf, keepdims=True)
         scales = np.minimum(scales, settings.widest * narrowest)
         return self.tops[chosen], self.axes[chosen] * scales[:, None, :], self.log_masses[chosen]
 
 
 def different_tops(climbed: Climbed, settings: SearchSettings) -> list[int]:
-    """One climb per mode: tops within a local sd of each other are one, the highest mass first."""
+    """One climb per mode, in order of mass; tops within a local sd of each other are one mode."""
     chosen: list[int] = []
     inverse = climbed.axes / np.clip(climbed.scales, *settings.top_scale_bounds)[:, None, :]
     for i in np.argsort(-np.nan_to_num(climbed.log_masses, nan=-np.inf), kind="stable"):
@@ -69,17 +70,17 @@ def ascend(
     settings: SearchSettings,
     path: list[np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The highest point on the way up from every row, and its log density.
+    """The highest point on the ascent from every row, and its log density.
 
-    Rprop: a coordinate's step grows while its gradient keeps its sign, and is cut when not.
-    Every step of the way is appended to `path`.
+    Rprop: the step along a coordinate grows while the gradient keeps its sign there, and is cut
+    when the sign changes. The points of every step are appended to `path`.
     """
     x, best, height = points, points, np.full(len(points), -np.inf, points.dtype)
     size, before = np.full_like(points, settings.first_step), np.zeros_like(points)
     last, growth, cut = height, settings.step_growth, settings.step_cut
     for step in range(steps + 1):
         if step % settings.check_every == 0:
-            with np.errstate(invalid="ignore"):  # of two that are -inf
+            with np.errstate(invalid="ignore"):  # both may be -inf
                 if step and not np.any(height - last > settings.rise):
                     break
             last = height
@@ -100,10 +101,10 @@ def ascend(
 def highest_after_screening(
     density: BatchedDensity, points: np.ndarray, count: int, settings: LearnSettings
 ) -> np.ndarray:
-    """Of many points, the `count` that stand highest after a few steps up.
+    """Of many points, the `count` with the largest density after a few ascent steps.
 
-    A narrow mode catches few points of X, and they are lost among those of the wide ones; a few
-    steps up lift them above.
+    Few draws of X lie in a narrow mode, and at first many others exceed their density; a few steps
+    lift them above the others.
     """
     tops, heights = ascend(density, points, settings.screen_steps, settings.search)
     return tops[np.argsort(-np.where(np.isnan(heights), -np.inf, heights), kind="stable")[:count]]
@@ -117,10 +118,10 @@ def climb(
     *,
     gradients: bool,
 ) -> Climbed:
-    """Climb from every point to its mode, then spread over it in the local metric.
+    """Ascend from every point to the top of its mode, then spread the points in the local metric.
 
-    Points spread by HMC with `gradients`, else by a random walk, which spreads as well in few
-    dimensions. Step sizes adapt along the way: the moves only have to find the mode's bulk.
+    With `gradients` HMC spreads them, else a random walk, which does as well in few dimensions.
+    Step sizes adapt all the time: no draw is kept, the moves only have to find the mode's bulk.
     """
     tops, heights = ascend(density, points, settings.climb_steps, settings.search)
     tops, heights, scales, axes = newton(density, tops, heights, settings.search)
@@ -131,11 +132,12 @@ def climb(
 def newton(
     density: BatchedDensity, tops: np.ndarray, heights: np.ndarray, settings: SearchSettings
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Newton steps from where ascents have ended, with the local scales and axes there.
+    """Newton steps from the ends of ascents; returns tops, heights, local scales and axes.
 
-    The step is `|H|⁻¹ g`, with the absolute eigenvalues of the Hessian H, and is kept where the
-    density rises. Rprop treats every coordinate alone, so that in a narrow oblique ridge it ends
-    short of the top, each climb elsewhere; a Newton step reaches the top of a normal at once.
+    The step is `|H|⁻¹ g`, where |H| has the absolute eigenvalues of the Hessian H. It is kept where
+    the density rises. Rprop treats every coordinate separately, so in a narrow oblique ridge each
+    ascent ends short of the top at a place of its own; a Newton step reaches the top of a normal at
+    once.
     """
     for _ in range(settings.newton_steps):
         scales, axes = local_scales(density.hessians(tops))
@@ -166,9 +168,9 @@ def points_along_climbs(
     *,
     gradients: bool,
 ) -> np.ndarray:
-    """Places passed on the climbs from points, spread locally, where the log mass exceeds `least`.
+    """Random places on the ascents from points whose local log mass exceeds `least`, spread out.
 
-    Random ones: the way into a spike leads through what lies between it and the bulk.
+    The ascent into a spike passes through the region between the spike and the bulk of the mass.
     """
     rng, path, search = generator(key), list[np.ndarray](), settings.search
     ascend(density, points, settings.climb_steps, search, path)
@@ -176,7 +178,7 @@ def points_along_climbs(
     passed = np.stack(path)[times, np.arange(len(points))].reshape(-1, density.dim)
     scales, axes = local_scales(density.hessians(passed))
     heights = density.values(passed)
-    # a slope has no second derivative and would seem to be endlessly wide
+    # bounded scales: a plain slope has no second derivative, and its scale would be infinite
     masses = laplace(heights, np.clip(scales, *search.scale_bounds))
     kept = np.isfinite(heights) & (masses >= least) & scales_resolved(passed, scales, search)
     kept = np.flatnonzero(kept)
@@ -195,7 +197,7 @@ def _spread(
     settings: LearnSettings,
     gradients: bool,
 ) -> np.ndarray:
-    """Moves from points, each in its own metric."""
+    """Points after MCMC moves, each in its own local metric."""
     dim, search = density.dim, settings.search
     factor = (axes * np.clip(scales, *search.scale_bounds)[:, None, :]).astype(points.dtype)
     if gradients:
@@ -212,10 +214,10 @@ def _spread(
 
 
 def scales_resolved(points: np.ndarray, scales: np.ndarray, settings: SearchSettings) -> np.ndarray:
-    """Whether numbers of this precision tell points within the local scales apart.
+    """Whether floating-point numbers of this precision resolve the local scales of each point.
 
-    A density without bound, such as a hierarchy's where its scale vanishes, is climbed until
-    rounding makes of it what it likes.
+    Climbs in an unbounded density, such as a hierarchy's where its scale vanishes, end where
+    rounding errors dominate.
     """
     spacing = np.finfo(points.dtype).eps * np.abs(points).max(axis=1)
     return scales.min(axis=1) > settings.resolves * spacing
@@ -223,12 +225,12 @@ def scales_resolved(points: np.ndarray, scales: np.ndarray, settings: SearchSett
 
 def laplace(heights: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """`log p + Σ log(√(2π) scale)`: the log mass of a normal of that height and those scales."""
-    with np.errstate(divide="ignore"):  # of scales that have overflowed
+    with np.errstate(divide="ignore"):  # a scale is zero where its Hessian has overflowed
         return heights + np.sum(np.log(np.sqrt(2 * np.pi) * scales), axis=1)
 
 
 def local_scales(hessians: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The scales `1/√|eigenvalue|` of Hessians, and their axes; zero where one has overflowed."""
+    """Scales `1/√|eigenvalue|` of Hessians, zero where a Hessian has overflowed, and their axes."""
     hessians = hessians.astype(np.float64)
     overflown = np.asarray(~np.isfinite(hessians).all(axis=(1, 2)))
     hessians = np.where(np.isfinite(hessians), np.clip(-hessians, -STEEPEST, STEEPEST), 0.0)

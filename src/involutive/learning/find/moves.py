@@ -1,7 +1,7 @@
-"""Metropolis-Hastings moves of many points on the host, for the search: no draw of them is kept.
+"""Metropolis-Hastings moves of many points on the host, for the search alone.
 
-`density` has `values(points)` and `gradients(points)`; `factor` is one matrix S for all points or
-one per point, and a move has size `size` in the coordinates `S⁻¹x`.
+The moves place particles; no draw of them is kept. `factor` is one matrix S for all points or one
+per point, and a move has size `size` in the coordinates `S⁻¹x`.
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -11,7 +11,7 @@ import numpy as np
 
 @runtime_checkable
 class Density(Protocol):
-    """What moves need: log densities of rows, and gradients where HMC is used."""
+    """A density that moves can evaluate: log densities of rows, and gradients for HMC."""
 
     def values(self, points: np.ndarray) -> np.ndarray: ...
 
@@ -19,7 +19,7 @@ class Density(Protocol):
 
 
 class Particles(NamedTuple):
-    """Points with their log densities, and gradients where moves use them."""
+    """Points with their log densities, and with gradients if the moves are HMC."""
 
     points: np.ndarray
     values: np.ndarray
@@ -41,16 +41,16 @@ def move(
     rng: np.random.Generator,
     leaps: int,
 ) -> tuple[Particles, np.ndarray]:
-    """Move by HMC of `leaps` steps where gradients are known, else by a random walk.
+    """Move by HMC of `leaps` leapfrog steps if particles have gradients, else by a random walk.
 
-    Returns the particles, and the probability that each was accepted with.
+    Returns the particles, and the acceptance probability of each proposal.
     """
     size = size[:, None] if isinstance(size, np.ndarray) and size.ndim else size
     size = np.asarray(size, particles.points.dtype)
     noise = rng.normal(size=particles.points.shape).astype(particles.points.dtype)
     if particles.gradients is None:
         new = Particles.at(density, particles.points + size * _apply(factor, noise), False)
-        with np.errstate(invalid="ignore"):  # of two that are -inf
+        with np.errstate(invalid="ignore"):  # both may be -inf
             gain = new.values - particles.values
     else:
         new, gain = _leapfrog(density, particles, particles.gradients, factor, size, noise, leaps)
@@ -62,7 +62,7 @@ def move(
 
 
 def _where_accepted(accepted: np.ndarray, new: Particles, old: Particles) -> Particles:
-    """The new particles where accepted, else the old."""
+    """The new particles where they were accepted, else the old ones."""
     column = accepted[:, None]
     gradients = None
     if new.gradients is not None and old.gradients is not None:
@@ -80,7 +80,7 @@ def _leapfrog(
     momentum: np.ndarray,
     leaps: int,
 ) -> tuple[Particles, np.ndarray]:
-    """Leapfrog steps from a momentum v, and the gain of `log p - |v|²/2` along them."""
+    """The end of leapfrog steps from a momentum v, and the gain of `log p - |v|²/2` there."""
     points, back, v = particles.points, np.swapaxes(factor, -1, -2), momentum
     values, start = particles.values, particles.values - 0.5 * np.sum(v**2, axis=1)
     with np.errstate(over="ignore", invalid="ignore"):

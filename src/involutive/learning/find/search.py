@@ -1,8 +1,8 @@
-"""The search for where a density lives, from the density and an initial distribution X alone.
+"""The search for modes, from the density and an initial distribution X alone.
 
-Two starts complement each other: climbs (`climbs.py`) find separate modes in high dimension,
-annealing (`annealing.py`) finds curved and flat shapes. Neither has to weigh the modes: importance
-weights do that, or the learned kernel, which leaves the target invariant.
+Two methods complement each other: climbs (`climbs.py`) find separate modes in high dimension,
+annealing (`annealing.py`) finds curved and flat shapes. Neither has to get the weights of the modes
+right: importance weights do that, or the learned kernel, which leaves the target invariant.
 
 Climbs start at several widths, much narrower and much wider than X: in 100 dimensions every climb
 from N(0, 3² I) can end in the wider of two modes, although climbs from N(0, I) reach both.
@@ -37,7 +37,7 @@ from involutive.learning.stages import Cost, Found
 
 
 def find_modes(problem: Problem, initial: AbstractDistribution | ArrayLike | None) -> Found:
-    """Points that cover the density: climbed from X, annealed from X, and the user's own."""
+    """Find points that cover the density: by climbs and annealing from X, and the user's own."""
     with one_thread():
         return _find(problem, problem.spend(problem.settings.budget.search, Cost()), initial)
 
@@ -47,24 +47,15 @@ def _find(
 ) -> Found:
     key_start, key_climb, key_anneal, key_beside, key_far = split(problem.keys.find, 5)
     density, settings, search = spending.density, problem.settings, problem.settings.search
-    law = BatchedDistribution(problem.initial, density.block)
-    count = max(settings.search_draws, settings.particles)
-    count = max(int(min(count, search.first_share * density.limit)), 1)
-    draws, log_weights = finite_draws(density, law, key_start, count, search)
-    if not len(draws) and density.spent:
-        raise OutOfBudget
-    check(
-        len(draws) > 0,
-        f"the log density is not finite at any of {density.evaluations:,} draws of the initial "
-        "distribution; pass initial=, a distribution or points inside the support",
-    )
+    x = BatchedDistribution(problem.initial, density.block)
+    draws, log_weights = _first_draws(density, x, key_start, settings)
     gradients = density.left > search.frugal_climb and gradients_useful(density, draws, search)
     hmc = gradients and density.dim > search.walk_dims
     climbed = Climbed.none(density.dim, draws.dtype)
     if gradients:
         climbed = _climb_widely(density, draws, key_climb, settings, hmc)
     annealed = _resample_or_anneal(
-        density, law, draws, log_weights, key_anneal, settings, gradients, hmc
+        density, x, draws, log_weights, key_anneal, settings, gradients, hmc
     )
     spikes = climbed.log_masses < annealed.log_z - settings.spike_nats
     spikes |= ~scales_resolved(climbed.tops, climbed.scales, search)
@@ -86,6 +77,32 @@ def _find(
     return Found(points, starts, *tops, annealed.log_z, gradients, complete, spending.cost, heavy)
 
 
+def _first_draws(
+    density: BatchedDensity,
+    x: BatchedDistribution,
+    key: Key[Array, ""],
+    settings: LearnSettings,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws of X at which the density is finite, and their log importance weights.
+
+    Raises:
+        OutOfBudget: if the budget does not allow one draw.
+        InputError: if the density is finite at none.
+    """
+    search = settings.search
+    count = max(settings.search_draws, settings.particles)
+    count = max(int(min(count, search.first_share * density.limit)), 1)
+    draws, log_weights = finite_draws(density, x, key, count, search)
+    if not len(draws) and density.spent:
+        raise OutOfBudget
+    check(
+        len(draws) > 0,
+        f"the log density is not finite at any of {density.evaluations:,} draws of the initial "
+        "distribution; pass initial=, a distribution or points inside the support",
+    )
+    return draws, log_weights
+
+
 def gradients_useful(density: BatchedDensity, points: np.ndarray, settings: SearchSettings) -> bool:
     """Whether the density has finite gradients, not all zero, at most of the given points."""
     try:
@@ -101,7 +118,7 @@ def gradients_useful(density: BatchedDensity, points: np.ndarray, settings: Sear
 
 def _resample_or_anneal(
     density: BatchedDensity,
-    law: BatchedDistribution,
+    x: BatchedDistribution,
     draws: np.ndarray,
     log_weights: np.ndarray,
     key: Key[Array, ""],
@@ -109,7 +126,7 @@ def _resample_or_anneal(
     gradients: bool,
     hmc: bool,
 ) -> Annealed:
-    """Draws of X resampled or annealed, with the log integral of the density as they saw it."""
+    """Resample draws of X by weight or anneal them; they also estimate the density's integral."""
     count = min(settings.particles, len(draws))
     if gradients:
         picked = resampled(draws, log_weights, count, key, settings.resample_ess)
@@ -118,7 +135,7 @@ def _resample_or_anneal(
     elif np.isfinite(density.limit):
         each = settings.search.usual_temperatures * (1 + settings.anneal_moves)
         count = int(np.clip(density.left / each, settings.search.least_particles, count))
-    return anneal(density, law, draws[:count], log_weights[:count], key, settings, gradients=hmc)
+    return anneal(density, x, draws[:count], log_weights[:count], key, settings, gradients=hmc)
 
 
 def _climb_widely(
@@ -128,10 +145,10 @@ def _climb_widely(
     settings: LearnSettings,
     hmc: bool,
 ) -> Climbed:
-    """Climb from X at every width and from where a wider search stood highest.
+    """Climb from draws of X at every width, and from the highest of many draws after a few steps.
 
-    Where that leads far beyond X, more climb from around what was reached, until it grows no more:
-    modes may go on there.
+    If the climbs reach far beyond X, further climbs start around the region that they reached, as
+    there may be more modes beyond it. This is repeated until the region stops growing.
     """
     key_first, *keys = split(key, 1 + len(settings.growth))
     share = max(settings.climbers // (len(settings.widths) + 1), 1)
@@ -153,7 +170,7 @@ def _climb_widely(
                 break
             parties += _climb_in_parties(density, around, key_more, settings, hmc)
     except OutOfBudget:
-        pass  # what was climbed so far is what there is
+        pass  # keep the climbs that have ended
     if not parties:
         return Climbed.none(density.dim, draws.dtype)
     return Climbed(*map(np.concatenate, zip(*parties, strict=True)))
@@ -166,7 +183,7 @@ def _starts_around(
     key: Key[Array, ""],
     settings: LearnSettings,
 ) -> np.ndarray:
-    """Places around a region: uniformly, since what is missing lies at the edge."""
+    """Places drawn uniformly around a region: modes that are missing lie at its edge."""
     search = settings.search
     shape = (search.around_places * settings.climbers, density.dim)
     places = generator(key).uniform(size=shape) - 0.5
@@ -177,7 +194,7 @@ def _starts_around(
 def _starts_at_widths(
     density: BatchedDensity, draws: np.ndarray, share: int, settings: LearnSettings
 ) -> list[np.ndarray]:
-    """Draws of X drawn in or stretched about its centre, those with a finite density."""
+    """Draws of X, shrunk or stretched about their mean to every width, with a finite density."""
     centre, widths = draws.mean(axis=0), settings.widths
     tries = settings.search.start_tries * share  # so that enough of them are finite
     rows = [draws[i * tries : (i + 1) * tries] for i in range(len(widths))]
@@ -195,7 +212,7 @@ def _climb_in_parties(
     settings: LearnSettings,
     hmc: bool,
 ) -> list[Climbed]:
-    """Climb from points; with a deadline in parties, so that some finish before it."""
+    """Climb from points; if there is a deadline, in groups, so that some end before it."""
     count = settings.search.parties if np.isfinite(density.deadline) else 1
     parties: list[Climbed] = []
     for i, key_party in enumerate(split(key, count)):
@@ -217,7 +234,7 @@ def _points_near_spikes(
     settings: LearnSettings,
     hmc: bool,
 ) -> np.ndarray:
-    """Places on the way into spikes of no mass that have mass themselves."""
+    """Places with mass that climbs passed on their way into spikes without mass."""
     try:
         least = log_z - settings.search.beside_nats
         return points_along_climbs(density, starts, least, key, settings, gradients=hmc)
@@ -228,14 +245,14 @@ def _points_near_spikes(
 def _dispersed_starts(
     draws: np.ndarray, climbed: Climbed, rng: np.random.Generator, count: int
 ) -> np.ndarray:
-    """Places for chains that start elsewhere: draws of X, at its widths, and where climbs began."""
+    """Places where chains can start away from the proposal: draws of X and starts of climbs."""
     some = [draws, climbed.starts] if len(climbed.starts) else [draws]
     parts = [part[rng.permutation(len(part))[: count // len(some)]] for part in some]
     return rng.permutation(np.concatenate(parts))
 
 
 def _finite(points: np.ndarray) -> np.ndarray:
-    """The rows that are finite."""
+    """The finite rows."""
     return points[np.isfinite(points).all(axis=1)]
 
 

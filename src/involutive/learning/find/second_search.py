@@ -1,8 +1,8 @@
-"""A second search, for what the first one missed.
+"""A second search, for modes that the first one missed.
 
-It starts from other draws: X at every width, the proposal's own draws stretched far out, and the
-straight lines between components. What it reaches is compared with the proposal: where p/q is far
-larger than anywhere in q's weighted draws, q has missed something.
+It starts from other places: draws of X at every width, draws of the proposal q stretched far out,
+and the straight lines between components. At the points that it reaches p/q is computed: where p/q
+is far larger than at any weighted draw of q, q has missed a mode.
 """
 
 from collections.abc import Callable
@@ -24,12 +24,12 @@ Places = Callable[[int, np.random.Generator], np.ndarray]
 
 
 class MissedModes(NamedTuple):
-    """What a second search reached and q does not cover.
+    """Modes that a second search reached and q does not cover.
 
     Attributes:
-        points: points that q misses.
-        climbed: the climbs that found them; none without gradients.
-        num_reached: how many places were reached in all.
+        points: points that q does not cover.
+        climbed: the climbs that found them; empty without gradients.
+        num_reached: how many points the search reached in all.
     """
 
     points: np.ndarray
@@ -46,29 +46,29 @@ def second_search(
     gradients: bool,
     key: Key[Array, ""],
 ) -> MissedModes:
-    """Look for what q has missed, from other starts than before.
+    """Search for modes that q has missed, from other starting places than the first search.
 
     Args:
         problem: the density, with sizes.
         spending: what the stage may spend.
-        places: `(count, rng)` to starting places around q.
-        uncovered: whether q misses each row.
-        log_z: of the density, by q's weights: a mode of far less mass is left alone.
-        gradients: whether climbs can be made; else annealing takes their place.
+        places: draws starting places around q, as `places(count, rng)`.
+        uncovered: tells of every row whether q does not cover it.
+        log_z: log of the density's integral by q's weights; a mode of far less mass is ignored.
+        gradients: whether points can climb; annealing takes the place of climbs if not.
         key: randomness.
     """
     key_x, key_starts, key_climb, key_anneal = split(key, 4)
     settings, density, search = problem.settings, spending.density, problem.settings.search
-    law = BatchedDistribution(problem.initial, density.block)
+    x = BatchedDistribution(problem.initial, density.block)
     none = Climbed.none(density.dim, np.dtype(density.dtype))
     try:
         count = max(int(settings.particles * settings.second_search), search.again_particles)
-        draws, log_weights = finite_draws(density, law, key_x, count, search)
+        draws, log_weights = finite_draws(density, x, key_x, count, search)
         if not len(draws):
             return MissedModes(none.points, none, 0)
         if not gradients:
             reached = anneal(
-                density, law, draws, log_weights, key_anneal, settings, gradients=False
+                density, x, draws, log_weights, key_anneal, settings, gradients=False
             ).points
             return MissedModes(reached[uncovered(reached)], none, len(reached))
         count = max(int(settings.climbers * settings.second_search), search.again_climbers)
@@ -88,14 +88,14 @@ def second_search(
 def _x_at_widths(
     draws: np.ndarray, count: int, widths: tuple[Number, ...], rng: np.random.Generator
 ) -> np.ndarray:
-    """Draws of X, drawn in or stretched about its centre to every width."""
+    """Draws of X, shrunk or stretched about their mean to every width."""
     share, centre = max(count // len(widths), 2), draws.mean(axis=0)
     rows = [centre + width * (rng.permutation(draws)[:share] - centre) for width in widths]
     return np.concatenate(rows)
 
 
 def around_mixture(space: Space, fitted: FittedMixture) -> Places:
-    """Places around a mixture: its components stretched, and the lines between them."""
+    """A sampler of places around a mixture: stretched components, and lines between means."""
     search = space.settings.search
     stretches, beyond = search.again_stretches, search.beyond_ends
 
@@ -112,7 +112,7 @@ def around_mixture(space: Space, fitted: FittedMixture) -> Places:
 
 
 def around_draws(draws: np.ndarray, settings: SearchSettings) -> Places:
-    """Places around draws of any proposal: stretched about their centre, and between pairs."""
+    """A sampler of places around draws: stretched about their mean, and between pairs of them."""
     stretches, beyond = settings.again_stretches, settings.beyond_ends
 
     def places(count: int, rng: np.random.Generator) -> np.ndarray:

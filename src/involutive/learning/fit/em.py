@@ -1,10 +1,10 @@
 """A Gaussian mixture fitted to points by expectation-maximisation.
 
-EM finds in a second what gradient descent finds in minutes, and is where a learned auxiliary
-distribution starts. Seeds are spread by k-means++; a component's covariance is shrunk towards the
-pooled one by as many pseudo-points as there are dimensions, so that few points cannot make it
-singular. On the host: every number of points and components would be compiled anew, which takes
-longer than a fit.
+EM finds in a second what gradient descent finds in minutes; a learned auxiliary distribution starts
+from its result. k-means++ spreads the seeds. A component's covariance is shrunk towards the pooled
+one by as many pseudo-points as there are dimensions, so that few points cannot make it singular. EM
+runs on the host: a compiled one would be compiled anew for every number of points and components,
+which takes longer than a fit.
 """
 
 from typing import NamedTuple
@@ -30,11 +30,11 @@ def fit_mixture(
 ) -> Components:
     """Fit `count` components to points, weighted by `weights` (equal if None).
 
-    More of them begin where `seeding` is large. By default EM makes at most
-    `settings.em_iterations`.
+    More components start where `seeding` is large. By default EM makes at most
+    `settings.em_iterations` iterations.
 
-    Components that are left without points keep a negligible weight, so that shapes stay the same
-    and nothing is compiled twice; `pruned` removes them.
+    A component without points keeps a negligible weight, so that shapes stay the same and nothing
+    is compiled twice; `pruned` removes it.
     """
     rows = np.asarray(points, np.float64)
     count = max(1, min(count, len(rows) // (rows.shape[1] + 1)))
@@ -83,16 +83,16 @@ def run_em(
     settings: FitSettings,
     prior: float = 0.0,
 ) -> Components:
-    """Iterate until the mean log-likelihood hardly rises any more.
+    """Run EM until the mean log-likelihood hardly rises any more.
 
     Args:
         start: the components to begin with.
         points: `(n, dim)`.
-        weights: of the points, equal if None.
-        iterations: the most.
+        weights: weights of the points, equal if None.
+        iterations: maximum number of iterations.
         settings: when EM stops, and the smallest variance.
-        prior: how many points each component of `start` counts as: one with few points, in effect,
-            stays nearly as it was. Without it covariances are shrunk towards the pooled one.
+        prior: pseudo-points that each component of `start` counts as: a component with few
+            effective points hardly changes. At 0 covariances are shrunk towards the pooled one.
     """
     weights = _normalised(weights, len(points))
     kept = weights > 0
@@ -108,13 +108,13 @@ def run_em(
 
 
 class Moments(NamedTuple):
-    """Sums over points weighted by responsibilities: what the next components are made of."""
+    """Sums over points weighted by responsibilities, from which the M-step makes components."""
 
     size: np.ndarray  # (k,)
-    squared: np.ndarray  # (k,), of squared responsibilities
-    first: np.ndarray  # (k, dim), of x
-    second: np.ndarray  # (k, dim, dim), of x xᵀ
-    level: float  # of the log density
+    squared: np.ndarray  # (k,), sums of squared responsibilities
+    first: np.ndarray  # (k, dim), sums of x
+    second: np.ndarray  # (k, dim, dim), sums of x xᵀ
+    level: float  # weighted sum of the log density
 
     @classmethod
     def of(cls, mixture: Components, points: np.ndarray, weights: np.ndarray) -> "Moments":
@@ -134,10 +134,10 @@ class Moments(NamedTuple):
         return cls(*(np.sum(np.stack(column), axis=0) for column in zip(*parts, strict=True)))
 
     def maximised(self, start: Components, prior: float, floor: Number) -> Components:
-        """The components of largest likelihood, held to those of `start` or to the pooled one."""
+        """The components of maximum likelihood, shrunk towards `start` or the pooled covariance."""
         size, dim = self.size + 1e-10, self.first.shape[1]
         held = np.zeros_like(size)
-        if prior:  # in units of the weights: they count as `size²/squared` equal points
+        if prior:  # in units of the weights: `size²/squared` is their effective number of points
             held = prior * np.maximum(self.squared, 1e-20) / size
         whole = (size + held)[:, None]
         means = (self.first + held[:, None] * start.means) / whole
@@ -151,7 +151,7 @@ class Moments(NamedTuple):
 
 
 def _sound(new: Components, old: Components) -> Components:
-    """The new components, but the old ones where a new one is not finite or has no factor."""
+    """The new components; the old one where a new one is not finite or not positive definite."""
     finite = np.isfinite(new.log_weights) & np.isfinite(new.covariances).all(axis=(1, 2))
     finite &= np.isfinite(new.means).all(axis=1)
     safe = np.where(finite[:, None, None], new.covariances, old.covariances)

@@ -1,4 +1,4 @@
-"""The second stage: a proposal fitted to the target by importance weights."""
+"""The second stage of learning: fit a proposal to the target by importance weights."""
 
 from dataclasses import replace
 from functools import partial
@@ -28,8 +28,8 @@ from involutive.learning.stages import Fitted, Found, Looked, Proposal, Row
 def fit_proposal(problem: Problem, found: Found) -> Fitted | None:
     """Fit a mixture to the target by importance sampling, from points that cover it.
 
-    A second search looks for what the mixture has missed; what it finds joins the points, and the
-    mixture is fitted again.
+    A second search looks for modes that the mixture has missed. It adds those to the mixture, which
+    is then fitted again.
 
     Returns:
         The fit; None if the budget did not allow one.
@@ -41,7 +41,7 @@ def fit_proposal(problem: Problem, found: Found) -> Fitted | None:
     try:
         with one_thread():
             space, fitted = _fit_by_weights(problem, spending, found, key_fit)
-            # a poor mixture covers little: what it misses says nothing of what was missed
+            # a poor mixture fails to cover modes that the first search did find
             turns = settings.fit.searches if fitted.ess >= settings.fit.reaches else 0
             for key_turn in split(key_again, turns):
                 key_search, key_refit = split(key_turn, 2)
@@ -105,7 +105,7 @@ def _as_fitted(
     }
     proposal = Proposal(kernel, fitted.acceptance, fitted.ess, count, [row])
     draws = found.points
-    if fitted.ess > settings.fit.reaches:  # else a few heavy weights would stand for the target
+    if fitted.ess > settings.fit.reaches:  # else a few large weights would represent the target
         picked = fitted.sample.picked(settings.training_draws, rng)
         draws = space.colour(picked).astype(dtype)
     try:
@@ -125,7 +125,7 @@ def _as_fitted(
 
 
 def train_on_points(problem: Problem, fitted: Fitted) -> Fitted:
-    """Train on the points found, where weights tell too little; couplings wait for the rounds."""
+    """Train on the points found, if importance weights are too uneven; couplings come in rounds."""
     if fitted.settled or fitted.proposal.ess >= problem.settings.fit.reaches:
         return fitted
     spending = problem.spend(problem.settings.budget.structure, fitted.cost)

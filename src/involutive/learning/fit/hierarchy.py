@@ -1,9 +1,9 @@
-"""Which coordinates are the parents of a hierarchy, read off the density's second derivatives.
+"""The parents of a hierarchy, found from the density's Hessians.
 
 The children C are normal given the parents J if the Hessian of log p within C does not depend on
-C. Starting with every coordinate in C, the one that takes part in most of what changes becomes a
-parent, until nothing changes any more. A child that ties others so closely that the precision of
-the children cannot be factorised in these numbers becomes a parent too.
+C. At first every coordinate is in C. The coordinate that takes part in most entries that change
+becomes a parent, until no entry changes any more. A child is made a parent too if it couples others
+so closely that the children's precision matrix is ill-conditioned in this floating-point precision.
 """
 
 import numpy as np
@@ -15,12 +15,12 @@ from involutive.learning.settings import StructureSettings
 def parents_of(
     density: BatchedDensity, points: np.ndarray, settings: StructureSettings
 ) -> list[int]:
-    """The parents, few of them; none where the density is no such hierarchy.
+    """The parents of a hierarchy with few parents; an empty list if the density has none.
 
     Args:
         density: the target.
-        points: `(n, dim)` of where it lives.
-        settings: what counts as a change, and how many parents there may be.
+        points: `(n, dim)`, points that cover it.
+        settings: which change of an entry counts, and the maximum number of parents.
     """
     dim = density.dim
     if dim < 3 or dim > settings.most_dim:
@@ -44,7 +44,7 @@ def parents_of(
 def _ties(
     density: BatchedDensity, points: np.ndarray, children: np.ndarray, settings: StructureSettings
 ) -> list[int]:
-    """Children without which the precision of the others is well conditioned, at most points."""
+    """Children to remove so that the precision matrix of the others is well conditioned."""
     count = settings.conditioned
     rows = points[:: max(len(points) // count, 1)][:count]
     precision, left, ties = -density.hessians(rows).astype(np.float64), children.copy(), []
@@ -68,7 +68,7 @@ def _ties(
 def _changes(
     density: BatchedDensity, points: np.ndarray, settings: StructureSettings
 ) -> np.ndarray:
-    """`(k, i, j)`: by how much entry i, j of the Hessian changes when x_k moves, per diagonal."""
+    """`(k, i, j)`: relative change of entry i, j of the Hessian when x_k moves."""
     spread = np.median(np.abs(points - np.median(points, axis=0)), axis=0) + 1e-6
     count = settings.hessian_points
     rows = points[:: max(len(points) // count, 1)][:count]

@@ -1,8 +1,8 @@
 """Adaptive importance sampling: a mixture q fitted to the target by its own weighted draws.
 
-Weigh draws (`weighted.py`), let EM maximise `Σ w log q`, which brings q to p in KL(p‖q); repeat
-with more draws. The points that the search found need the right support only: weights repair the
-rest.
+Draw a weighted sample (`weighted.py`), let EM maximise `Σ w log q`, which minimises KL(p‖q), and
+repeat with more draws. The points that the search found only need to cover the support: importance
+weights correct their frequencies.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from involutive.learning.weights import relative
 
 
 def component_counts(modes: int, points: int, dim: int, settings: LearnSettings) -> tuple[int, ...]:
-    """How many components to try: a few per mode found, then as many as EM affords.
+    """Numbers of components to try: a few per mode found, then as many as EM can afford.
 
     EM costs `draws · components · (dim+1)(dim+2)/2` operations per iteration.
     """
@@ -43,10 +43,11 @@ def fit_by_weights(
     settings: LearnSettings,
     first_guess: Components | None = None,
 ) -> FittedMixture:
-    """Fit mixtures of growing size to the target, from points that were found.
+    """Fit mixtures of growing size to the target, starting from the points that the search found.
 
-    The first has one component per group of overlapping ones: few parameters are learned from few
-    draws. More are tried while they help, and the best is fitted to more draws.
+    The first mixture has one component per group of overlapping ones, so that few parameters are
+    learned from few draws. Larger mixtures are tried while they help, and the best one is fitted to
+    more draws.
 
     Args:
         space: the whitened density.
@@ -57,23 +58,19 @@ def fit_by_weights(
         first_guess: a mixture to try before any other, such as one component per top.
 
     Raises:
-        OutOfBudget: if not even the first mixture could be weighed.
+        OutOfBudget: if the budget did not allow a weighted sample of the first mixture.
     """
     key_draws, *keys = split(key, 1 + len(counts))
-    rng, fit = generator(key_draws), settings.fit
-    steps = fit.first_em * settings.em_steps
+    rng = generator(key_draws)
     best: FittedMixture | None = None
     try:
         enough = False
         if first_guess is not None:
-            # as it is: in many dimensions few draws would spoil covariances of Hessians
-            sample = space.sample(first_guess, int(fit.judged_share * settings.fit_draws), rng)
-            best = space.judged(first_guess, sample)
+            # not refitted: in many dimensions few draws would spoil covariances of Hessians
+            best = _judge_on_fresh_sample(space, first_guess, rng)
             enough = _nearly_good_enough(best, settings)
         if not enough:
-            first = fit_mixture(found, counts[0], keys[0], fit, iterations=steps)
-            few = merged(first, fit.overlap, fit.light)
-            for mixture in [few, first] if len(few.means) < len(first.means) else [first]:
+            for mixture in _first_mixtures(found, counts[0], keys[0], settings):
                 best, enough = _try_mixture(space, mixture, found, best, rng)
                 if enough:
                     break
@@ -81,9 +78,7 @@ def fit_by_weights(
             assert best is not None
             if _nearly_good_enough(best, settings):
                 break
-            seeds = _seeds(best, found, rng, settings)
-            lacking = space.lacking(best.mixture, seeds)
-            mixture = fit_mixture(seeds, count, key_count, fit, None, steps, lacking)
+            mixture = _larger_mixture(space, best, found, count, key_count, rng)
             best, enough = _try_mixture(space, mixture, found, best, rng)
             if enough:
                 break
@@ -95,10 +90,46 @@ def fit_by_weights(
         return best
 
 
+def _judge_on_fresh_sample(
+    space: Space, mixture: Components, rng: np.random.Generator
+) -> FittedMixture:
+    size = int(space.settings.fit.judged_share * space.settings.fit_draws)
+    return space.judged(mixture, space.sample(mixture, size, rng))
+
+
+def _first_mixtures(
+    found: np.ndarray, count: int, key: Key[Array, ""], settings: LearnSettings
+) -> list[Components]:
+    """A mixture fitted to the points found; before it the same with overlapping components merged.
+
+    The merged one is left out if no components overlap.
+    """
+    fit = settings.fit
+    first = fit_mixture(found, count, key, fit, iterations=fit.first_em * settings.em_steps)
+    few = merged(first, fit.overlap, fit.light)
+    return [few, first] if len(few.means) < len(first.means) else [first]
+
+
+def _larger_mixture(
+    space: Space,
+    best: FittedMixture,
+    found: np.ndarray,
+    count: int,
+    key: Key[Array, ""],
+    rng: np.random.Generator,
+) -> Components:
+    """A mixture of `count` components, more of which start where the best mixture is too small."""
+    settings = space.settings
+    seeds = _seeds(best, found, rng, settings)
+    lacking = space.lacking(best.mixture, seeds)
+    steps = settings.fit.first_em * settings.em_steps
+    return fit_mixture(seeds, count, key, settings.fit, None, steps, lacking)
+
+
 def with_modes(
     space: Space, fitted: FittedMixture, climbed: Climbed, rng: np.random.Generator
 ) -> FittedMixture:
-    """Add one component per mode that climbs have found, by its top and Hessian, and fit again."""
+    """Add a component for every mode that climbs found, by its top and Hessian, and fit again."""
     settings, fit = space.settings, space.settings.fit
     tops, factors, log_masses = climbed.laplace(settings.search)
     if not len(tops):
@@ -106,17 +137,15 @@ def with_modes(
     new = laplace_mixture(space, tops, factors, log_masses)
     share = len(tops) / (len(tops) + len(fitted.mixture.means))
     mixture = joined([fitted.mixture, new], (1 - share, share))
-    sample = space.sample(mixture, int(fit.judged_share * settings.fit_draws), rng)
+    judged = _judge_on_fresh_sample(space, mixture, rng)
     size = int(fit.polish_share * settings.fit_draws)
-    return _fit_until_gains_end(
-        space, space.judged(mixture, sample), size, rng, settings.good_enough
-    )
+    return _fit_until_gains_end(space, judged, size, rng, settings.good_enough)
 
 
 def laplace_mixture(
     space: Space, tops: np.ndarray, factors: np.ndarray, log_masses: np.ndarray
 ) -> Components:
-    """One component per top, with the covariance of its Hessian and its share of the mass."""
+    """One component per top, with the inverse Hessian as covariance and its share of the mass."""
     white = np.linalg.solve(space.factor, factors.astype(np.float64))
     weights = np.maximum(relative(log_masses), space.settings.fit.least_share)
     covariances = white @ np.swapaxes(white, 1, 2)
@@ -130,7 +159,7 @@ def _nearly_good_enough(best: FittedMixture, settings: LearnSettings) -> bool:
 def _seeds(
     best: FittedMixture, found: np.ndarray, rng: np.random.Generator, settings: LearnSettings
 ) -> np.ndarray:
-    """Points that more components start from: weighted draws, once weights can be trusted."""
+    """Points that further components start from: weighted draws, if the weights can be trusted."""
     if best.ess <= settings.trusts_weights:
         return found
     some = found[: int(settings.fit.found_share * len(found))]
@@ -150,7 +179,7 @@ def _try_mixture(
     fitted = _fit_to_growing_samples(space, mixture, found, sizes, rng)
     helped = best is None or fitted.ess > settings.fit.helps * best.ess
     best = fitted if best is None or helped else best
-    # a poor one may lack modes, which only many more components show
+    # a poor mixture may lack modes, which only many more components can show
     return best, _nearly_good_enough(best, settings) or (
         not helped and best.ess > settings.trusts_weights
     )
@@ -159,11 +188,11 @@ def _try_mixture(
 def _fit_to_more_draws(
     space: Space, best: FittedMixture, rng: np.random.Generator
 ) -> FittedMixture:
-    """The best mixture, or a simpler one that loses little, fitted to more draws."""
+    """Fit the best mixture, or a simpler one that loses little, to more draws."""
     settings, fit, draws = space.settings, space.settings.fit, space.settings.fit_draws
-    if best.ess > settings.good_enough:  # more draws would spoil covariances of Hessians
+    if best.ess > settings.good_enough:  # a refit would spoil covariances of Hessians
         return best
-    if best.ess < settings.trusts_weights:  # too little to tell which components are needed
+    if best.ess < settings.trusts_weights:  # weights do not tell yet which components are needed
         best = _fit_until_gains_end(
             space, best, int(fit.polish_share * draws), rng, settings.trusts_weights
         )
@@ -180,13 +209,13 @@ def _fit_to_more_draws(
 
 
 def _affordable_points(count: int, dim: int, settings: FitSettings) -> float:
-    """Points whose responsibilities EM computes in a fraction of a second."""
+    """How many points' responsibilities EM computes in a fraction of a second."""
     by_count, by_size = settings.em_points
     return min(by_count / count, by_size / (count * dim**2))
 
 
 def _merge_if_as_good(space: Space, fitted: FittedMixture) -> FittedMixture:
-    """One component per group of overlapping ones, if that loses little."""
+    """Merge overlapping components, if that loses few effective draws."""
     fit = space.settings.fit
     few = merged(fitted.mixture, fit.overlap, fit.light)
     if len(few.means) == len(fitted.mixture.means):
@@ -202,7 +231,7 @@ def _fit_to_growing_samples(
     sizes: tuple[int, ...],
     rng: np.random.Generator,
 ) -> FittedMixture:
-    """Fit to weighted samples of growing size, at first with the points found; judge the last."""
+    """Fit to weighted samples of growing size, the first with points found; judge on the last."""
     some = found[rng.permutation(len(found))[: int(space.settings.fit.found_share * sizes[0])]]
     samples = [WeightedSample(some, space.log_p(some), mixture.log_density(some))]
     for size in sizes[:-1]:
@@ -214,7 +243,7 @@ def _fit_to_growing_samples(
 def _em_on_samples(
     samples: list[WeightedSample], mixture: Components, settings: LearnSettings
 ) -> Components:
-    """The mixture after some iterations of EM; components with few points stay put."""
+    """The mixture after some iterations of EM; components with few points hardly change."""
     joint, dim = WeightedSample.of(samples), mixture.means.shape[1]
     weights = joint.weights
     if not weights.any():
@@ -226,9 +255,9 @@ def _em_on_samples(
 def _fit_until_gains_end(
     space: Space, best: FittedMixture, size: int, rng: np.random.Generator, good_enough: Number
 ) -> FittedMixture:
-    """Fit to weighted samples of that size until more draws would help little.
+    """Fit to weighted samples of that size until more draws would gain little.
 
-    What is lacking falls as one over the root of the number of draws, once the weights are even.
+    Once the weights are even, 1 - ESS per draw falls as one over the root of the number of draws.
     """
     samples, mixture, fell = list[WeightedSample](), best.mixture, 0
     fit = space.settings.fit
@@ -241,7 +270,7 @@ def _fit_until_gains_end(
             break
         fell = 0 if fitted.ess > fit.helps * best.ess else fell + 1
         best = max(best, fitted, key=lambda f: f.ess)
-        gain = 1 if len(samples) < fit.together else 0  # twice as many draws, or as many as now
+        gain = 1 if len(samples) < fit.together else 0  # whether the next fit has twice the draws
         hoped = 1 - (1 - best.ess) * 0.5 ** (gain / 2)
         settled = best.ess > fit.settled and hoped < fit.worth * best.ess
         if best.ess > good_enough or settled or fell == fit.most_falls:

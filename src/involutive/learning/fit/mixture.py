@@ -49,7 +49,7 @@ class Components(NamedTuple):
         return draws
 
     def inflated(self, factor: Number) -> "Components":
-        """The same with every covariance multiplied by `factor`."""
+        """The mixture with every covariance multiplied by `factor`."""
         return self._replace(covariances=factor * self.covariances)
 
 
@@ -67,7 +67,7 @@ def components_of(mixture: GaussianMixture) -> Components:
 
 
 def joined(parts: list[Components], shares: Sequence[float] | np.ndarray) -> Components:
-    """The mixture of several, each with its share."""
+    """The mixture of several mixtures, each with its share."""
     levels = [part.log_weights + np.log(share) for part, share in zip(parts, shares, strict=True)]
     return Components(
         np.concatenate(levels),
@@ -77,7 +77,7 @@ def joined(parts: list[Components], shares: Sequence[float] | np.ndarray) -> Com
 
 
 def by_blocks(part: Callable[[slice], Result], count: int, size: int) -> list[Result]:
-    """`part` of every block of `size` rows, on all cores."""
+    """Apply `part` to every block of `size` rows, on all cores."""
     blocks = [slice(low, low + size) for low in range(0, count, size)]
     workers = min(len(blocks), os.cpu_count() or 1)
     if workers < 2:
@@ -87,11 +87,12 @@ def by_blocks(part: Callable[[slice], Result], count: int, size: int) -> list[Re
 
 
 def clusters(mixture: Components, apart: Number, light: Number = 0.0) -> np.ndarray:
-    """The number of the group of overlapping components that each one belongs to.
+    """The group of overlapping components, as a number, that each component belongs to.
 
     Two components overlap if `(μ_i - μ_j)ᵀ Σ⁻¹ (μ_i - μ_j)/8`, the Bhattacharyya distance of equal
-    shapes, is below `apart` for the Σ of either: a wide one does not join the narrow ones under it.
-    The lightest, which weigh `light` together, join the group nearest to them but link no others.
+    shapes, is below `apart` for the Σ of both: a wide component does not join narrow ones under it.
+    The lightest components, with total weight `light`, join the group nearest to them but do not
+    link two groups.
     """
     order = np.argsort(-mixture.log_weights, kind="stable")
     means, covariances = mixture.means[order], mixture.covariances[order]
@@ -117,7 +118,7 @@ def count_clusters(mixture: Components, apart: Number) -> int:
 
 
 def merged(mixture: Components, apart: Number, light: Number = 0.0) -> Components:
-    """One component for every group of overlapping ones, with its weight, mean and covariance."""
+    """One component per group of overlapping ones, with the group's weight, mean and covariance."""
     group, weights = clusters(mixture, apart, light), np.exp(mixture.log_weights)
     members = (np.arange(group.max() + 1)[:, None] == group[None]) * weights
     size = members.sum(axis=1)

@@ -1,4 +1,4 @@
-"""Parts of a density that a mixture is fitted to: one domain of its symmetries, one block of it."""
+"""Restrictions of a density, to which mixtures are fitted: to one domain or to one block."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from involutive._xla.batched import BatchedDensity
 
 
 class FoldedDensity:
-    """A density on one fundamental domain of its symmetries, -inf elsewhere."""
+    """A density restricted to one fundamental domain of its symmetries; -inf elsewhere."""
 
     def __init__(self, density: BatchedDensity, fold: Callable[[np.ndarray], np.ndarray]):
         self.density, self.fold, self.dim, self.dtype = density, fold, density.dim, density.dtype
@@ -19,7 +19,7 @@ class FoldedDensity:
         return self.density.left
 
     def values(self, points: np.ndarray) -> np.ndarray:
-        """The log density where a point is its own fold."""
+        """The log density of points inside the domain, which folding leaves alone."""
         inside = np.isclose(self.fold(points), points).all(axis=1)
         values = np.full(len(points), -np.inf, points.dtype)
         if inside.any():
@@ -28,7 +28,7 @@ class FoldedDensity:
 
 
 class BlockDensity:
-    """A density along one block of coordinates, the others held at a point."""
+    """A density as a function of one block of coordinates, the others fixed at a point."""
 
     def __init__(self, density: BatchedDensity, block: list[int], point: np.ndarray):
         self.density, self.block, self.point = density, block, point

@@ -1,10 +1,11 @@
-"""Proposals with structure, where one Gaussian mixture is not enough.
+"""Structured proposals, for targets that one Gaussian mixture does not fit well.
 
 Each candidate is an independence proposal with a known density, fitted by importance weights and
 judged by the same metrics as the mixture; the one with the most effective draws per draw is kept.
 
 - **Products.** Coordinates that hardly interact form blocks; each block gets a mixture of its own,
-  fitted to the density along that block with the others held fixed. Modes multiply, components add.
+  fitted to the density along that block with the other coordinates fixed. The numbers of modes
+  multiply, the numbers of components add up.
 - **Hierarchies.** Coordinates that are normal given a few others, as the effects of a funnel are
   given its scale: a mixture for the parents, the conditional normal for the rest.
 - **Symmetries.** If p(Sx) = p(x) for exchanges of coordinates or sign flips S, a mixture is fitted
@@ -57,7 +58,7 @@ Distributions = Iterator[tuple[str, AbstractDistribution]]
 
 
 def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
-    """The best of the mixture and the structured proposals that the budget affords."""
+    """The best of the mixture and the structured proposals that the budget allows to try."""
     fitted = replace(fitted, structured=True)
     if fitted.settled or fitted.proposal.ess >= problem.settings.suffices:
         return fitted
@@ -83,7 +84,7 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
         looked = _second_search_around(problem, spending, fitted, best.kernel, key_again)
     cost = spending.cost
     reached: list[Row] = [*fitted.reached, {"seconds": cost.seconds, "ess": best.ess}]
-    # rounds train mixtures and couplings: they would throw a good structure away
+    # rounds train mixtures and couplings, and would discard a good structure
     found = best is not fitted.proposal and best.components == 0
     settled = best.ess >= (problem.settings.poor if found else problem.settings.suffices)
     return replace(
@@ -94,7 +95,7 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
 def _second_search_around(
     problem: Problem, spending: Spending, fitted: Fitted, kernel: Kernel, key: Key[Array, ""]
 ) -> Looked:
-    """A second search for what a structured proposal has missed."""
+    """Search a second time, for modes that a structured proposal has missed."""
     key_draws, key_search = split(key, 2)
     law, settings = kernel.auxiliary, problem.settings
     try:
@@ -124,10 +125,10 @@ def _keep_better(
     law: AbstractDistribution,
     key: Key[Array, ""],
 ) -> Proposal:
-    """The better of the best proposal so far and one from a new distribution.
+    """The better of the best proposal so far and an independence proposal from `law`.
 
-    The weights of q's own draws say nothing of a mode that q has missed, so q must also cover the
-    points that the search has found.
+    Importance weights of q's own draws do not show a mode that q has missed, so q must also cover
+    the points that the search has found.
     """
     settings = problem.settings
     sample = settings.structure.sample
@@ -157,7 +158,7 @@ def _uncovered(
 def _weighted_draws(
     density: BatchedDensity, law: AbstractDistribution, count: int, key: Key[Array, ""]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws of a distribution, and `log p - log q` at them; -inf outside the support."""
+    """Draws of a distribution q, and `log p - log q` there; -inf outside the support."""
     q = BatchedDistribution(law)
     points = q.draws(key, int(min(count, max(density.left, 1))))
     at = density.values(points).astype(np.float64) - q.values(points).astype(np.float64)
@@ -211,7 +212,7 @@ def _product(
 
 
 def _for_blocks(settings: LearnSettings) -> LearnSettings:
-    """The same with fewer weighted draws: a block has few coordinates."""
+    """The settings with fewer weighted draws: a block has few coordinates."""
     return replace(settings, fit_draws=min(settings.fit_draws, settings.structure.block_draws))
 
 
@@ -222,7 +223,7 @@ def _mixture_on(
     settings: LearnSettings,
     key: Key[Array, ""],
 ) -> GaussianMixture:
-    """A Gaussian mixture in the points' own coordinates, fitted to a density by weights."""
+    """A Gaussian mixture in the points' own coordinates, fitted by importance weights."""
     mean, scale = points.mean(axis=0), np.maximum(points.std(axis=0), 1e-12)
     space = Space.around(density, mean, np.diag(scale), points, settings)
     white = space.whiten(points)
@@ -285,7 +286,7 @@ def _heavy_tailed(
             law = mixture.distribution()
             size = int(how.tail_draws * problem.settings.fit_draws)
             if not spending.allows(size, how.tail_longer * took * size):
-                break  # EM cannot be ended within
+                break  # EM cannot be interrupted
             points, at = _weighted_draws(spending.density, law, size, key_round)
             weights = np.minimum(relative(at), np.sqrt(len(at)) * relative(at).mean())
             if not weights.any():

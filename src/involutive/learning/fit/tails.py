@@ -1,4 +1,4 @@
-"""Heavier tails for a proposal, so that chains cannot get stuck where q is far below p."""
+"""Heavier tails for a proposal, so that chains cannot get stuck where q ≪ p."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def _pulled(kernel: Kernel, points: Array) -> tuple[Array, Array]:
 
 @jit_once
 def _pushed(kernel: Kernel, latent: Array) -> tuple[Array, Array]:
-    """The same for the rows x that g sends to the rows `latent`."""
+    """`_pulled` at the rows x that g maps to the rows `latent`."""
     assert isinstance(kernel.involution, FunctionBlock)
     return _pulled.__wrapped__(kernel, jax.vmap(kernel.involution.g.inverse)(latent))
 
@@ -52,7 +52,7 @@ def _by_blocks(function: object, kernel: Kernel, rows: np.ndarray) -> tuple[np.n
 def _around(
     kernel: Kernel, mixture: Components, key: Key[Array, ""], settings: LearnSettings
 ) -> Components:
-    """A normal, in the auxiliary space, that covers where X and the proposal lie."""
+    """A normal in the auxiliary space that covers X and the proposal."""
     assert kernel.initial is not None
     key_x, key_y = split(key, 2)
     far, g = BatchedDistribution(kernel.initial).draws(key_x, ROWS // 2), kernel.involution.g  # type: ignore[attr-defined]
@@ -76,7 +76,7 @@ def with_wide_component(kernel: Kernel, key: Key[Array, ""], settings: LearnSett
     """Add one wide component that covers X to the auxiliary distribution.
 
     Far out, a light-tailed q falls faster than p; there w = p/q is large and a chain would hardly
-    leave. With the wide component the first proposals from X are accepted at once.
+    ever move. With the wide component a chain that starts at a draw of X moves at once.
     """
     if kernel.initial is None:
         return kernel
@@ -88,7 +88,7 @@ def with_wide_component(kernel: Kernel, key: Key[Array, ""], settings: LearnSett
 
 
 def _cover_structured(kernel: Kernel, key: Key[Array, ""], settings: LearnSettings) -> Kernel:
-    """The same for a proposal with structure: products, symmetries, hierarchies, Student-t."""
+    """Add a wide normal to a structured proposal: a product, symmetry, hierarchy or Student-t."""
     assert kernel.initial is not None
     laws = zip((kernel.initial, kernel.auxiliary), split(key, 2), strict=True)
     points = [BatchedDistribution(law).draws(each, ROWS // 2) for law, each in laws]
@@ -100,7 +100,7 @@ def _cover_structured(kernel: Kernel, key: Key[Array, ""], settings: LearnSettin
 def _widened(
     mixture: Components, wide: Components, tails: float, settings: LearnSettings
 ) -> Components:
-    """The mixture with a share `tails` of it stretched, and with the wide component."""
+    """The mixture with a share `tails` of its weight stretched, and with the wide component."""
     if not tails:
         return joined([mixture, wide], (1 - settings.wide_share, settings.wide_share))
     stretched = mixture.inflated(settings.tail_stretch)
@@ -119,10 +119,10 @@ def _with_mixture(kernel: Kernel, mixture: Components) -> Kernel:
 def with_best_tails(
     proposal: Proposal, draws: np.ndarray, key: Key[Array, ""], settings: LearnSettings
 ) -> Proposal:
-    """Choose the share of proposals from the tails by effective draws per draw.
+    """Choose the share of stretched components by effective draws per draw.
 
-    Judged on all draws at once: states so rare that one draw in thousands meets them can hold a
-    chain for thousands of steps.
+    All draws judge each share: a chain can stay for thousands of steps in a state so rare that only
+    one draw in thousands shows it.
     """
     kernel = proposal.kernel
     if kernel.initial is None:
@@ -153,7 +153,7 @@ def with_best_tails(
 
 
 def pruned(proposal: Proposal) -> Proposal:
-    """The same without components of no weight."""
+    """The proposal without components of negligible weight."""
     kernel = proposal.kernel
     if not isinstance(kernel.auxiliary, GaussianMixture):
         return proposal

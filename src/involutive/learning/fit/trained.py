@@ -41,17 +41,17 @@ from involutive.training.schedules import DECAYED_ADAM, decaying
 
 @dataclass(frozen=True)
 class Training:
-    """What the steps of one training share."""
+    """The draws, settings and deadline that the steps of one training share."""
 
     samples: np.ndarray
     held: Array
     settings: LearnSettings
     progress: bool | None
-    deadline: float  # by `time.perf_counter()`
+    deadline: float  # on the clock of `time.perf_counter()`
 
     @property
     def spent(self) -> bool:
-        """Whether no time is left to begin anything."""
+        """Whether the deadline has passed."""
         return time.perf_counter() > self.deadline
 
     def fit(
@@ -63,9 +63,9 @@ class Training:
         rate: Number,
         label: str,
     ) -> Fit:
-        """Run one objective for at most `steps` updates, the rate falling from `rate` to zero.
+        """Run one objective for at most `steps` updates; the learning rate falls to zero.
 
-        Couplings gain most while the rate falls at the end, so only mixtures stop early.
+        Couplings gain most at the end of that schedule, so only mixtures stop early.
         """
         how = self.settings.fit
         patience = None if has_couplings(kernel) else how.patience
@@ -127,17 +127,17 @@ def train_proposal(
 
 
 def training_evaluations(settings: LearnSettings) -> int:
-    """Density evaluations that a training takes at most, couplings left out."""
+    """Maximum density evaluations of a training without couplings."""
     fit = settings.fit
     looks = (fit.training_looks + 1) * 2 * HELD_OUT * settings.training_draws
     return int(settings.tune_steps * settings.batch + looks + 2 * fit.training_scorings * ROWS)
 
 
 def _resize(samples: np.ndarray, key: Key[Array, ""], rows: int) -> np.ndarray:
-    """As many rows as a training works on, so that every round reuses what was compiled.
+    """Resize to the `rows` that a training works on, so that every round reuses compiled programs.
 
-    More draws than that are thinned at random; fewer are used as they are if they are at least
-    half as many, and else repeated.
+    More draws are thinned at random. Fewer draws are used as they are if there are at least half as
+    many, and are repeated otherwise.
     """
     n = len(samples)
     if rows // 2 <= n <= rows:
@@ -149,7 +149,7 @@ def _resize(samples: np.ndarray, key: Key[Array, ""], rows: int) -> np.ndarray:
 def _counts(
     target: Target, rows: int, settings: LearnSettings, previous: Proposal | None
 ) -> tuple[int, ...]:
-    """How many components to try: all counts, or from what served before upwards."""
+    """Numbers of components to try: all of them, or from the previous number upwards."""
     modes = 0 if previous is None else previous.components
     counts = component_counts(modes, rows, target.dim, settings)
     if previous is None or previous.components == 0:
@@ -164,7 +164,7 @@ def _keep_previous(
 ) -> Proposal | None:
     """The previous mixture, re-scored on the new draws, if its ESS has not dropped.
 
-    It was tuned, so tuning goes on from it; another fit would start again from less.
+    It was tuned, and tuning continues from it; a new fit would lose that tuning.
     """
     if previous is None or len(counts) > 1:
         return None
@@ -183,14 +183,14 @@ def _grow_mixture(
     counts: tuple[int, ...],
     initial: AbstractDistribution | None,
 ) -> Proposal:
-    """Fit mixtures of growing size until more components help no more."""
+    """Fit mixtures of growing size until more components stop helping."""
     g, white = whitened(data)
     best, history, how = None, list[Row](), training.settings.fit
     key_judge, *keys = split(key, 1 + len(counts))
     for count, key_count in zip(counts, keys, strict=True):
         auxiliary = fit_mixture(white, count, key_count, how).distribution()
         kernel = Kernel(target, FunctionBlock(g), auxiliary, initial)
-        # the same draws of every proposal's noise, so that sizes can be compared
+        # the same random numbers for every proposal, so that their sizes can be compared
         metrics = independence_metrics(kernel, training.held, jr.clone(key_judge))
         history = [*history, {"stage": f"mixture of {count}", **metrics}]
         if best is not None and metrics["ess"] <= how.helps * best.ess:
@@ -203,7 +203,7 @@ def _grow_mixture(
 
 
 def _tune(proposal: Proposal, training: Training, key: Key[Array, ""]) -> tuple[Proposal, int]:
-    """Tune by the log-variance objective; keep the better."""
+    """Tune by the log-variance objective; return the tuned proposal if it is better."""
     key_fit, key_judge = split(key, 2)
     settings, steps = training.settings, training.settings.tune_steps
     coupled = has_couplings(proposal.kernel)
@@ -222,10 +222,10 @@ def _tune(proposal: Proposal, training: Training, key: Key[Array, ""]) -> tuple[
 def _with_couplings(
     proposal: Proposal, training: Training, key: Key[Array, ""]
 ) -> tuple[Proposal, int]:
-    """Put couplings in g and train them; keep the better proposal.
+    """Put couplings in g and train them; return the better proposal.
 
-    A normal distribution behind new couplings bends into one curved mode; if that is not enough, a
-    mixture with one component per mode is tried.
+    First the auxiliary distribution is one normal, which couplings bend into one curved mode. If
+    that is not enough, a mixture with one component per mode is tried.
     """
     key_new, key_parts, key_one, key_many, *keys = split(key, 6)
     points, settings = jnp.asarray(training.samples), training.settings
@@ -254,7 +254,7 @@ def _with_couplings(
 def _train_couplings(
     proposal: Proposal, kernel: Kernel, training: Training, key: Key[Array, ""]
 ) -> tuple[Proposal, int]:
-    """Train couplings by likelihood, which is robust, and then tune them."""
+    """Train couplings by likelihood, which is robust, then tune them by log-variance."""
     key_fit, key_judge, key_tune = split(key, 3)
     settings = training.settings
     objective = Likelihood(DECAYED_ADAM, settings.batch)

@@ -1,8 +1,9 @@
 """Weighted samples of a density in whitened coordinates, and mixtures judged on them.
 
 Draw x ~ s, where s is mostly q, partly q with wider components and partly one wide normal over X,
-and weigh by w = p/s. The wide parts of s see what q leaves out, so that the same weighted draws
-also judge q: how often a chain that proposes from q moves, and how long its rarest states hold it.
+with importance weights w = p/s. The wide parts of s reach where q is too small. So the same
+weighted draws also judge q: how often a chain that proposes from q moves, and how long it stays in
+its rarest states.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from involutive.learning.weights import log_mean, relative
 
 
 class WeightedSample(NamedTuple):
-    """Points in whitened coordinates with log p, and the log density s they were drawn from."""
+    """Points in whitened coordinates, with log p and with log s of the density they come from."""
 
     points: np.ndarray
     log_p: np.ndarray
@@ -26,12 +27,12 @@ class WeightedSample(NamedTuple):
 
     @classmethod
     def of(cls, samples: list["WeightedSample"]) -> "WeightedSample":
-        """Several as one: every weight p/s is on the same scale."""
+        """Join several samples: all weights p/s are on the same scale."""
         return cls(*(np.concatenate(parts) for parts in zip(*samples, strict=True)))
 
     @property
     def weights(self) -> np.ndarray:
-        """`p/s` up to a constant, truncated at √n times their mean (Ionides 2008)."""
+        """Importance weights up to a constant, truncated at √n times their mean (Ionides 2008)."""
         weights = relative(self.log_p - self.log_s)
         return np.minimum(weights, np.sqrt(len(weights)) * weights.mean())
 
@@ -41,7 +42,7 @@ class WeightedSample(NamedTuple):
         return log_mean(self.log_p - self.log_s) if len(self.log_p) else -np.inf
 
     def picked(self, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Points picked by weight: approximate draws of the target."""
+        """Points resampled by weight: approximate draws of the target."""
         weights = self.weights
         chances = weights / weights.sum() if weights.any() else None
         return self.points[rng.choice(len(weights), count, p=chances)]
@@ -49,7 +50,7 @@ class WeightedSample(NamedTuple):
 
 @runtime_checkable
 class Weighable(Protocol):
-    """A density that a mixture can be fitted to: all of it, one block, or one domain of it."""
+    """A density that a mixture can be fitted to: the target, one block, or one domain of it."""
 
     dim: int
     dtype: Any
@@ -62,7 +63,7 @@ class Weighable(Protocol):
 
 @dataclass(frozen=True)
 class FittedMixture:
-    """A mixture with its metrics on a weighted sample it was not fitted to, and that sample."""
+    """A mixture, a weighted sample that it was not fitted to, and its metrics on that sample."""
 
     mixture: Components
     sample: WeightedSample
@@ -89,7 +90,7 @@ class Space:
         far: np.ndarray,
         settings: LearnSettings,
     ) -> "Space":
-        """The space with a normal that covers the points `far`, those very far out drawn in."""
+        """The space with a normal that covers the points `far`, of which outliers are clipped."""
         mean, factor = mean.astype(np.float64), factor.astype(np.float64)
         nowhere = normal_around(np.zeros((2, len(mean))), settings.fit)
         space = cls(density, mean, factor, nowhere, settings)
@@ -112,12 +113,12 @@ class Space:
         return np.where(np.isnan(values) | (values == np.inf), -np.inf, values)
 
     def with_wide_normal(self, mixture: Components) -> Components:
-        """q with the wide normal, which accepts chains from far out at once."""
+        """q with the wide normal, so that a chain that starts far out moves at once."""
         wide = self.settings.wide_share
         return joined([mixture, self.wide], (1 - wide, wide))
 
     def sample(self, mixture: Components, count: int, rng: np.random.Generator) -> WeightedSample:
-        """Draw from q, q stretched and the wide normal, and weigh."""
+        """Draw a weighted sample from q, q stretched and the wide normal."""
         stretch = 1 + self.settings.fit.stretch / np.sqrt(self.density.dim)
         parts = [mixture, mixture.inflated(stretch), self.wide]
         proposal = joined(parts, self.settings.defensive)
@@ -126,14 +127,14 @@ class Space:
         return WeightedSample(points, self.log_p(points), proposal.log_density(points))
 
     def judged(self, mixture: Components, sample: WeightedSample) -> FittedMixture:
-        """The metrics of chains that propose from q, by a weighted sample."""
+        """Estimate the metrics of chains that propose from q by a weighted sample."""
         log_q = self.with_wide_normal(mixture).log_density(sample.points)
         at = sample.log_p - log_q
         metrics = chain_metrics(at, sample.log_p - sample.log_s, at, log_q - sample.log_s)
         return FittedMixture(mixture, sample, metrics["acceptance"], metrics["ess"])
 
     def lacking(self, mixture: Components, points: np.ndarray) -> np.ndarray:
-        """By what factor q is too small at points, relative to their median, within bounds."""
+        """By what factor q is too small at each point, relative to their median, within bounds."""
         log_w = self.log_p(points) - self.with_wide_normal(mixture).log_density(points)
         finite = np.where(np.isfinite(log_w), log_w, -np.inf)
         centre = np.median(finite[np.isfinite(finite)]) if np.isfinite(finite).any() else 0.0
@@ -141,7 +142,7 @@ class Space:
         return np.exp(np.clip(finite - centre, -most, most))
 
     def uncovered(self, fitted: FittedMixture, points: np.ndarray) -> np.ndarray:
-        """Whether p/q at each point is far larger than anywhere in the weighted sample."""
+        """Whether p/q at each point is far larger than its maximum on the weighted sample."""
         mixture, sample = self.with_wide_normal(fitted.mixture), fitted.sample
         seen = sample.log_p - mixture.log_density(sample.points)
         top = np.max(seen[sample.weights > 0], initial=-np.inf)
@@ -150,7 +151,7 @@ class Space:
 
 
 def normal_around(points: np.ndarray, settings: FitSettings) -> Components:
-    """One normal wider than the covariance of points, those very far out drawn in."""
+    """One normal with a multiple of the covariance of the points, of which outliers are clipped."""
     points = np.where(np.isfinite(points), points, 0.0).astype(np.float64)
     centre = np.median(points, axis=0)
     spread = np.median(np.abs(points - centre), axis=0)

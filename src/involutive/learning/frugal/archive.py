@@ -1,13 +1,14 @@
-"""Every evaluation ever made, with the density of the mixture of all that proposed it.
+"""Every evaluation ever made, with the density of the mixture of all proposals.
 
-Point i was drawn from one of the proposals q_s, n_s draws each, N in all. By the deterministic
-mixture (Owen and Zhou 2000; adaptive multiple importance sampling, Cornuet et al. 2012) it weighs
+Point i was drawn from one of the proposals q_s, n_s draws each, N in all. Its deterministic-mixture
+importance weight (Owen and Zhou 2000; adaptive multiple importance sampling, Cornuet et al. 2012)
+is
 
     w_i = p(x_i) / s(x_i),    s(x) = Σ_s n_s q_s(x) / N,
 
-whichever of them it came from: a point that one proposal reached by luck and another covers well
-has an ordinary weight. Every q_s is X or a mixture of normals, so that all of them together are X
-and one list of normals, each with the number of draws it stands for.
+whichever proposal it came from: a point that one proposal reached by luck and another covers well
+has a moderate weight. Every q_s is X or a mixture of normals, so the mixture s consists of X and
+one list of normals, each with its number of draws.
 """
 
 from dataclasses import dataclass, replace
@@ -27,14 +28,14 @@ register(Components)
 @register
 @dataclass(frozen=True)
 class Archive:
-    """Evaluations and what proposed them.
+    """Evaluations and the proposals that they were drawn from.
 
     Attributes:
         points: `(n, dim)`.
-        log_p: of every point; -inf where the density is no number.
+        log_p: the log density of every point; -inf where it is NaN.
         log_x: the log density of X at every point.
         log_normals: `log Σ_k n_k N(x; μ_k, Σ_k)` at every point.
-        of_x: draws of X among them.
+        of_x: how many of the points are draws of X.
         normals: all other proposals; `log_weights` holds the log number of draws of each.
     """
 
@@ -47,7 +48,7 @@ class Archive:
 
     @classmethod
     def empty(cls, dim: int) -> "Archive":
-        """No evaluation at all."""
+        """An archive without evaluations."""
         none = Components(np.zeros(0), np.zeros((0, dim)), np.zeros((0, dim, dim)))
         return cls(np.zeros((0, dim)), np.zeros(0), np.zeros(0), np.zeros(0), 0, none)
 
@@ -68,7 +69,7 @@ class Archive:
 
     @property
     def effective(self) -> float:
-        """Effective draws of the target that the weighed points are worth."""
+        """The effective sample size of the weighted points."""
         return effective(self.log_weights)
 
     def tempered(self, beta: float) -> WeightedSample:
@@ -82,16 +83,16 @@ class Archive:
         self,
         points: np.ndarray,
         log_p: np.ndarray,
-        law: BatchedDistribution,
+        x: BatchedDistribution,
         of_x: int = 0,
         normals: Components | None = None,
     ) -> "Archive":
         """The archive with more points: `of_x` of them draws of X, the others of `normals`.
 
-        The log weights of `normals` are log numbers of draws. Old points are weighed anew, since
-        what is new might have proposed them too.
+        The log weights of `normals` are log numbers of draws. The weights of old points change too,
+        since the new proposals join the mixture s.
         """
-        log_x = law.values(points.astype(jnp.result_type(float))).astype(np.float64)
+        log_x = x.values(points.astype(jnp.result_type(float))).astype(np.float64)
         old, new = self.log_normals, _log_sum(self.normals, points)
         if normals is not None and len(normals.means):
             old = np.logaddexp(old, _log_sum(normals, self.points))

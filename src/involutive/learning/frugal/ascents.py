@@ -1,13 +1,13 @@
-"""Ascents without gradients, whose every evaluation is a draw of a known normal.
+"""Ascents without gradients, of which every evaluation is a draw of a known normal.
 
 From a point c, pairs `c ± r_i u_i` are evaluated, with (u_i) a random orthonormal basis and r_i/σ
-chi-distributed, so that each is a draw of N(c, σ² I). Of a quadratic log density the pairs give the
-slope along every u_i exactly, and the curvature, which corrects an estimate B of the Hessian:
-`u_iᵀ B u_i` becomes what was seen, and differences of gradients correct B along the way that was
-gone (symmetric rank one). The step is `|B|⁻¹ g`, of at most the trusted length. With gradients the
-pairs are not needed.
+chi-distributed, so that each is a draw of N(c, σ² I). For a quadratic log density the pairs give
+the slope and the curvature along every u_i exactly. They correct an estimate B of the Hessian:
+`u_iᵀ B u_i` becomes the observed curvature, and the difference of successive gradients corrects B
+along the last step (symmetric rank one). The step is `|B|⁻¹ g`, of at most the trusted length. If
+the density has gradients, the pairs are not needed.
 
-Units are sds of X, in every coordinate.
+The unit of every coordinate is the sd of X.
 """
 
 from dataclasses import dataclass, field
@@ -33,13 +33,13 @@ class Frame(NamedTuple):
         return (points - self.centre) / self.scale
 
     def colour(self, points: np.ndarray) -> np.ndarray:
-        """Points as they are."""
+        """Points in the coordinates of the density, from sds of X."""
         return self.centre + self.scale * points
 
 
 @dataclass
 class Trail:
-    """What ascents evaluate as they go, so that nothing is lost when they are cut short."""
+    """All evaluations of ascents so far, so that none is lost when ascents are cut short."""
 
     density: BatchedDensity
     frame: Frame
@@ -50,7 +50,7 @@ class Trail:
     def draw(self, places: np.ndarray, centres: np.ndarray, sds: np.ndarray) -> np.ndarray:
         """Evaluate places `(m, k, dim)`, draws of N(centre, sd² I) of each of m centres."""
         rows = self.frame.colour(places.reshape(-1, places.shape[2]))
-        # as the density sees them, so that points and values belong together
+        # rounded as the density sees them, so that points and values agree
         rows = rows.astype(self.density.dtype).astype(np.float64)
         values = evaluated(self.density, rows)
         covariances = (sds[:, None] * self.frame.scale)[:, :, None] ** 2 * np.eye(rows.shape[1])
@@ -61,7 +61,7 @@ class Trail:
         return values.reshape(places.shape[:2])
 
     def normal(self, means: np.ndarray, roots: np.ndarray, noise: np.ndarray) -> None:
-        """Evaluate draws `mean + root z` of one normal per mean, `(m, k, dim)` noise z."""
+        """Evaluate draws `mean + root z` of one normal per mean, from noise z `(m, k, dim)`."""
         rows = means[:, None] + np.einsum("nij,nkj->nki", roots, noise)
         rows = rows.reshape(-1, means.shape[1]).astype(self.density.dtype).astype(np.float64)
         values = evaluated(self.density, rows)
@@ -72,7 +72,7 @@ class Trail:
 
 
 class Slopes(NamedTuple):
-    """Gradients, and curvatures along the axes of a basis (columns), none with true gradients."""
+    """Gradients; without true gradients also curvatures along the columns of a basis."""
 
     gradients: np.ndarray
     curvatures: np.ndarray | None = None
@@ -107,13 +107,7 @@ def ascend(
         steps, hoped = _steps(new, slopes.gradients, trust[going])
         at, risen = _line_search(trail, x[going], f[going], steps, new, rng, settings)
         rise = risen - f[going]
-        less, more = settings.trust_change
-        with np.errstate(invalid="ignore"):
-            failed = ~(rise > settings.tries[-1] * hoped)
-        length = np.linalg.norm(steps, axis=1)
-        trust[going] = np.where(
-            failed, less * np.minimum(trust[going], length), more * trust[going]
-        )
+        trust[going] = _adapted_trust(trust[going], steps, rise, hoped, settings)
         better = rise > 0
         x[going[better]], f[going[better]] = at[better], risen[better]
         lost = trust[going] < settings.probe_least
@@ -123,10 +117,25 @@ def ascend(
     return _as_climbed(trail.frame, starts, x, f, hessian, settings)
 
 
+def _adapted_trust(
+    trust: np.ndarray,
+    steps: np.ndarray,
+    rise: np.ndarray,
+    hoped: np.ndarray,
+    settings: FrugalSettings,
+) -> np.ndarray:
+    """Trusted lengths of the next steps: shorter after a step that hardly rose, else longer."""
+    less, more = settings.trust_change
+    with np.errstate(invalid="ignore"):
+        failed = ~(rise > settings.tries[-1] * hoped)
+    length = np.linalg.norm(steps, axis=1)
+    return np.where(failed, less * np.minimum(trust, length), more * trust)
+
+
 def _probe_distances(
     hessian: np.ndarray, fresh: np.ndarray, settings: FrugalSettings
 ) -> np.ndarray:
-    """How far to probe for slopes: the shortest local scale, within bounds."""
+    """Distances at which slopes are probed: the shortest local scale, within bounds."""
     shortest = local_scales(hessian)[0].min(axis=1)
     near = np.clip(settings.probe_scale * shortest, settings.probe_least, settings.probe)
     return np.where(fresh, settings.probe, near)
@@ -168,12 +177,12 @@ def _update_hessians(
     x_before: np.ndarray,
     g_before: np.ndarray,
 ) -> np.ndarray:
-    """The Hessians after what was seen: the change of the gradient, and curvatures."""
+    """Update Hessians by the change of the gradient and by the observed curvatures."""
     moved, turned = x - x_before, slopes.gradients - g_before
     squares = np.sum(moved**2, axis=1)
     known = ~fresh & (squares > 0) & np.isfinite(turned).all(axis=1)
     if slopes.curvatures is None and (first := known & ~hessian.any(axis=(1, 2))).any():
-        # one scale for all axes, until more is known
+        # a first guess with the same curvature along all axes
         size = np.sum(moved * turned, axis=1)[first] / squares[first]
         hessian = hessian.copy()
         hessian[first] = -np.abs(size)[:, None, None] * np.eye(x.shape[1])
@@ -195,11 +204,11 @@ def _update_hessians(
 def _steps(
     hessian: np.ndarray, gradients: np.ndarray, trust: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`|B|⁻¹ g` of at most the trusted length, and the rise that it promises."""
+    """Steps `|B|⁻¹ g` of at most the trusted length, and the rise that the quadratic predicts."""
     scales, axes = local_scales(hessian)
     along = np.einsum("nij,ni->nj", axes, gradients)
     slope = np.linalg.norm(gradients, axis=1, keepdims=True)
-    # along a flat axis no further than a step as steep as this one may be long
+    # bounds the step along an axis of little curvature
     most = np.sqrt(trust[:, None] / np.maximum(slope, 1e-300))
     steps = along * np.minimum(scales, np.maximum(most, 1e-12)) ** 2
     length = np.linalg.norm(steps, axis=1)
@@ -217,12 +226,12 @@ def _line_search(
     rng: np.random.Generator,
     settings: FrugalSettings,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The highest of some places along the step, each with a little noise of known density."""
+    """The highest of some places along the step, each perturbed by noise of known density."""
     shortest = np.minimum(local_scales(hessian)[0].min(axis=1), np.linalg.norm(steps, axis=1))
     sds = settings.try_noise * np.maximum(shortest, settings.probe_least) / np.sqrt(x.shape[1])
     best, height = x, np.full(len(x), -np.inf)
     left = np.arange(len(x))
-    for length in settings.tries:  # shorter ones only where the longer did not rise
+    for length in settings.tries:  # a shorter one only where the longer did not rise
         centres = x[left] + length * steps[left]
         places = centres + sds[left, None] * rng.normal(size=centres.shape)
         values = trail.draw(places[:, None], centres, sds[left])[:, 0]
@@ -243,7 +252,7 @@ def _as_climbed(
     hessian: np.ndarray,
     settings: FrugalSettings,
 ) -> Climbed:
-    """Tops with scales and axes as climbs with gradients have them."""
+    """The ends of ascents in the same form as climbs with gradients."""
     scales, axes = local_scales(hessian)
     scales = np.clip(scales, settings.probe_least, settings.widest)
     roots = frame.scale[:, None] * axes * scales[:, None, :]

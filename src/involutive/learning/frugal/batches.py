@@ -1,9 +1,10 @@
-"""Batches of adaptive importance sampling, each drawn from what all evaluations before it taught.
+"""Batches of adaptive importance sampling, each drawn from a mixture fitted to all evaluations.
 
-Where weights are uneven a batch explores: a part of it is drawn around the points at which p/q is
-largest, which q covers least, and more of it from q stretched and from one wide normal over X. A
-batch judges the mixture it was drawn from before it teaches the next one. Fitting ends when
-batches cost more evaluations than they will save: `goal` effective draws take `goal`/ess of them.
+While weights are uneven a batch explores: part of it is drawn around the points with the largest
+p/q, which q covers worst, and more of it from q stretched and from one wide normal over X. A batch
+judges the mixture that it was drawn from before the next mixture is fitted to it. Fitting ends when
+batches cost more evaluations than they will save: `goal` effective draws take `goal`/ess
+evaluations.
 """
 
 from dataclasses import replace
@@ -26,7 +27,7 @@ from involutive.learning.stages import Row
 
 
 def next_batch(problem: Problem, weighed: Weighed) -> Weighed:
-    """Refit the mixture, draw a batch from it, evaluate, weigh and judge."""
+    """Refit the mixture, evaluate a batch drawn from it, and judge the mixture by its weights."""
     spending, frugal = problem.spend(1.0, weighed.cost), problem.settings.frugal
     key = jr.fold_in(problem.keys.fit, weighed.batches)
     key_fit, key_draw = split(key, 2)
@@ -62,7 +63,7 @@ def next_batch(problem: Problem, weighed: Weighed) -> Weighed:
 
 
 def another_batch_pays(problem: Problem, weighed: Weighed) -> bool:
-    """Whether another batch may pay."""
+    """Whether another batch may save more evaluations than it costs."""
     frugal = problem.settings.frugal
     most = frugal.most_batches * (1 + weighed.searches)
     saves = frugal.goal * (1 / max(weighed.ess, 1e-6) - 1)
@@ -73,7 +74,10 @@ def another_batch_pays(problem: Problem, weighed: Weighed) -> bool:
 def _next_mixture(
     problem: Problem, weighed: Weighed, wide: Components, key: Key[Array, ""]
 ) -> tuple[Components, float]:
-    """What the next batch is drawn from: normals by Hessians as they are, or a refit."""
+    """The mixture that the next batch is drawn from, and the tempering of its fit.
+
+    After a search it is the mixture with the Laplace components of the new modes, else a refit.
+    """
     if weighed.fresh and weighed.teaching is not None:
         return weighed.teaching, 1.0
     return refit(weighed.archive, weighed.teaching, wide, key, problem.settings)[:2]
@@ -87,7 +91,7 @@ def _batch_paid(
     size: int,
     frugal: FrugalSettings,
 ) -> bool:
-    """Whether a batch saved more evaluations than it cost, or brought more effective draws."""
+    """Whether a batch saves more evaluations than it cost, or gained effective draws."""
     goal = frugal.goal
     if weighed.ess <= 0 or goal / weighed.ess - goal / max(ess, weighed.ess) > size:
         return True
@@ -102,7 +106,7 @@ def _draw_batch(
     wide: Components,
     key: Key[Array, ""],
 ) -> tuple[Archive, WeightedSample]:
-    """A batch, as part of the archive and as a weighted sample of its own."""
+    """Draw and evaluate a batch; returns the archive with it, and it as a weighted sample."""
     frugal, density, rng = problem.settings.frugal, spending.density, generator(key)
     archive, dim = weighed.archive, density.dim
     size = (frugal.batch[0] + frugal.batch[1] * dim) * (1 + frugal.batch_growth * weighed.batches)
@@ -117,9 +121,9 @@ def _draw_batch(
     points = proposal.draws(size, rng).astype(density.dtype).astype(np.float64)
     values = evaluated(density, points)
     sample = WeightedSample(points, values, proposal.log_density(points))
-    law = BatchedDistribution(problem.initial, density.block)
+    x = BatchedDistribution(problem.initial, density.block)
     normals = proposal._replace(log_weights=proposal.log_weights + np.log(size))
-    return archive.with_draws(points, values, law, 0, normals), sample
+    return archive.with_draws(points, values, x, 0, normals), sample
 
 
 def _scouts(
@@ -130,7 +134,7 @@ def _scouts(
     rng: np.random.Generator,
     settings: LearnSettings,
 ) -> Components:
-    """Normals around the heaviest points that q covers least, shaped like the nearest component."""
+    """Normals around points with the largest p/q, shaped like the component nearest to each."""
     q = unwhitened_space(settings, wide).with_wide_normal(mixture)
     with np.errstate(invalid="ignore"):
         lack = archive.log_p - q.log_density(archive.points)

@@ -1,8 +1,8 @@
-"""From weighed evaluations to a kernel: judged by the weights it has, started from its draws.
+"""The kernel of frugal learning, made from weighted evaluations and judged by their weights.
 
-No pilot is run. Every evaluation says what p/q is there, and its weight what share of the target it
-stands for, so that acceptance and effective draws per draw of chains follow (`chain_metrics`).
-Where the proposal suffices it moves chains alone, at one evaluation per step.
+No pilot chain is run. Every evaluation gives p/q at its point, and its importance weight gives its
+share of the target, so that acceptance rate and effective draws per draw follow (`chain_metrics`).
+If the proposal is good enough it is the whole kernel, which takes one evaluation per step.
 """
 
 import jax.random as jr
@@ -30,7 +30,7 @@ from involutive.learning.weights import log_mean
 
 
 def kernel_from_weights(problem: Problem, weighed: Weighed) -> Learned:
-    """The kernel of what was weighed, without another evaluation."""
+    """Make the kernel from weighted evaluations, without another evaluation."""
     key_fit, key_pick, key_starts = split(jr.fold_in(problem.keys.judge, 0), 3)
     settings, archive = problem.settings, weighed.archive
     wide = wide_normal(problem, archive, frame_of_x(problem))
@@ -68,7 +68,7 @@ def kernel_from_weights(problem: Problem, weighed: Weighed) -> Learned:
 def _best_mixture(
     weighed: Weighed, wide: Components, key: Key[Array, ""], settings: LearnSettings
 ) -> tuple[Components, dict[str, float], Row]:
-    """The mixture that a batch judged best, or one fitted to all evaluations if that is better."""
+    """The mixture that batches judged best, or one fitted to all evaluations if that is better."""
     archive, name = weighed.archive, "the best of the batches"
     q, metrics = with_tails(archive, weighed.mixture, wide, settings)
     fresh = weighed.ess
@@ -78,7 +78,7 @@ def _best_mixture(
         if beta == 1.0 and found["ess"] > metrics["ess"]:
             name = f"{len(refitted.means)} components fitted to all {len(archive)} evaluations"
             q, metrics, fresh = again, found, held
-    # by evaluations that it was not fitted to as well
+    # no more than on evaluations that the mixture was not fitted to
     metrics = metrics | {"ess": min(metrics["ess"], fresh)}
     return q, metrics, {"stage": name} | metrics
 
@@ -86,10 +86,10 @@ def _best_mixture(
 def with_tails(
     archive: Archive, mixture: Components, wide: Components, settings: LearnSettings
 ) -> tuple[Components, dict[str, float]]:
-    """The mixture with the share of stretched components that serves chains best, and a cover.
+    """The mixture with a wide normal and with the best share of stretched components.
 
-    Only one that is good enough goes without them: a state that no evaluation has met, where q is
-    far too small, could hold a chain for long.
+    Only a mixture that is good enough does without stretched components: a chain could stay for
+    long in a state where q is far too small and which no evaluation has shown.
     """
     stretched = joined(
         [mixture.inflated(factor) for factor in settings.frugal.stretches],
@@ -126,7 +126,7 @@ def kernel_dtype(kernel: Kernel) -> np.dtype:
 def _independence_proposal(
     problem: Problem, archive: Archive, q: Components, key: Key[Array, ""]
 ) -> Kernel:
-    """An independence proposal from q, behind a whitening of the weighed draws."""
+    """An independence proposal from q, behind a whitening of the weighted draws."""
     sample = archive.tempered(1.0)
     picked = sample.picked(problem.settings.fit.far_draws, generator(key))
     g = whitening(picked.astype(np.result_type(float)))
@@ -138,7 +138,7 @@ def _independence_proposal(
 def _starts_at_draws(
     archive: Archive, mixture: Components, key: Key[Array, ""], settings: LearnSettings
 ) -> GaussianMixture:
-    """Narrow normals around draws picked by weight: where most chains start."""
+    """Narrow normals around draws resampled by weight, from which most chains start."""
     frugal = settings.frugal
     picked = archive.tempered(1.0).picked(frugal.starts, generator(key))
     pooled = np.einsum("k,kij->ij", np.exp(mixture.log_weights), mixture.covariances)
@@ -147,7 +147,7 @@ def _starts_at_draws(
 
 
 def _starts_elsewhere(archive: Archive, settings: LearnSettings) -> np.ndarray:
-    """Places that do not depend on the proposal: the first evaluations, of X and its widths."""
+    """Starting places that do not depend on the proposal: the first evaluations, draws of X."""
     finite = archive.points[: archive.of_x][np.isfinite(archive.log_p[: archive.of_x])]
     rows = finite if len(finite) else archive.points[np.isfinite(archive.log_p)]
     return rows[: settings.search.dispersed]
@@ -168,7 +168,7 @@ def _search_record(weighed: Weighed, settings: LearnSettings) -> Looked:
 
 
 def _advice(weighed: Weighed, ess: float, problem: Problem) -> str:
-    """What to try, or nothing if the weights have nothing against the proposal."""
+    """What the user may try; empty if the weights show no fault of the proposal."""
     frugal = problem.settings.frugal
     if weighed.ended == "interrupted":
         return "learning was interrupted; run it again, or resume from its checkpoint"

@@ -1,4 +1,4 @@
-"""The first evaluations: X at several widths, and ascents from there until no new mode appears."""
+"""The first evaluations: draws of X at several widths, and ascents until no new mode appears."""
 
 import jax.random as jr
 import numpy as np
@@ -7,6 +7,7 @@ from jaxtyping import Array, Key
 from involutive._xla.batched import BatchedDistribution, OutOfBudget
 from involutive.core.errors import check
 from involutive.core.keys import generator, split
+from involutive.core.types import Number
 from involutive.learning.fit.mixture import Components
 from involutive.learning.frugal.archive import Archive, evaluated
 from involutive.learning.frugal.ascents import Frame
@@ -18,10 +19,10 @@ from involutive.learning.stages import Cost
 
 
 def explore(problem: Problem, given: Components | None) -> Weighed:
-    """The first batch and the first ascents; with a given proposal only the batch.
+    """Evaluate the first batch and ascend from it; with a given proposal evaluate the batch alone.
 
     Raises:
-        OutOfBudget: if not even the first batch was affordable.
+        OutOfBudget: if the budget does not allow the first batch.
     """
     spending, frugal = problem.spend(1.0, Cost()), problem.settings.frugal
     key_first, key_starts, key_search = split(jr.fold_in(problem.keys.find, 1), 3)
@@ -50,9 +51,10 @@ def first_batch(
     given: Components | None,
     key: Key[Array, ""],
 ) -> tuple[Archive, list[np.ndarray]]:
-    """Draws of X, of normals of its widths, and of a given proposal, evaluated.
+    """Evaluate draws of X, of normals at several widths of X, and of a given proposal.
 
-    Returns them with the rows of each group.
+    Returns:
+        The archive, and the rows of each group of draws.
 
     Raises:
         OutOfBudget: if the budget does not allow them.
@@ -60,7 +62,7 @@ def first_batch(
     """
     key_x, key_rest = split(key, 2)
     density, frugal, rng = spending.density, problem.settings.frugal, generator(key_rest)
-    law, dim = BatchedDistribution(problem.initial, density.block), density.dim
+    x, dim = BatchedDistribution(problem.initial, density.block), density.dim
     size = int(min(frugal.first[0] + frugal.first[1] * dim, 0.25 * density.left))
     if size < 1:
         raise OutOfBudget
@@ -69,10 +71,8 @@ def first_batch(
         frugal.widths
     )
     of_x = max(int((1 - share) * size) - sum(counts), 1)
-    squares = np.stack([np.diag((width * units.scale) ** 2) for width in frugal.widths])
-    levels = np.log(np.maximum(counts, 1e-300))
-    normals = Components(levels, np.tile(units.centre, (len(counts), 1)), squares)
-    points = [law.draws(key_x, of_x)]
+    normals = _normals_at_widths(units, frugal.widths, counts)
+    points = [x.draws(key_x, of_x)]
     points += [
         units.centre + width * units.scale * rng.normal(size=(count, dim))
         for width, count in zip(frugal.widths, counts, strict=True)
@@ -89,18 +89,30 @@ def first_batch(
         f"the log density is not finite at any of {len(rows):,} draws of the initial distribution; "
         "pass initial=, a distribution or points inside the support",
     )
-    ends = np.cumsum([len(part) for part in points])[:-1]
-    groups = np.split(np.arange(len(rows)), ends)
-    narrow = [group for group, width in zip(groups[1:], frugal.widths, strict=False) if width < 1]
-    others = [group for group, width in zip(groups[1:], frugal.widths, strict=False) if width >= 1]
-    groups = [groups[0], *others, *([np.concatenate(narrow)] if narrow else [])]
-    return Archive.empty(dim).with_draws(rows, values, law, of_x, normals), groups
+    archive = Archive.empty(dim).with_draws(rows, values, x, of_x, normals)
+    return archive, _row_groups(points, frugal.widths)
+
+
+def _normals_at_widths(units: Frame, widths: tuple[Number, ...], counts: list[int]) -> Components:
+    """One normal per width of X; its log weight is the log number of its draws."""
+    squares = np.stack([np.diag((width * units.scale) ** 2) for width in widths])
+    levels = np.log(np.maximum(counts, 1e-300))
+    return Components(levels, np.tile(units.centre, (len(counts), 1)), squares)
+
+
+def _row_groups(points: list[np.ndarray], widths: tuple[Number, ...]) -> list[np.ndarray]:
+    """Rows of X, rows of each width from 1 upwards, and the rows of all narrower widths as one."""
+    ends = np.cumsum([len(part) for part in points])
+    groups = np.split(np.arange(ends[-1]), ends[:-1])
+    narrow = [group for group, width in zip(groups[1:], widths, strict=False) if width < 1]
+    others = [group for group, width in zip(groups[1:], widths, strict=False) if width >= 1]
+    return [groups[0], *others, *([np.concatenate(narrow)] if narrow else [])]
 
 
 def starting_points(
     archive: Archive, groups: list[np.ndarray], count: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Evaluated points to ascend from: of every group, and of the heaviest, in turns."""
+    """Evaluated points to ascend from: in turns of every group and of the largest weights."""
     finite = np.isfinite(archive.log_p)
     order = np.argsort(-np.where(finite, archive.log_weights, -np.inf), kind="stable")
     lists = [rng.permutation(rows[finite[rows]]) for rows in (*groups, order[:count])]

@@ -1,12 +1,13 @@
-"""Frugal learning: where a call of the density is dear, every evaluation counts and none is lost.
+"""Frugal learning, for densities whose calls are expensive: every evaluation is kept and used.
 
 1. `explore` evaluates X at several widths and ascends from there, until hardly any ascent ends in
    a mode that no other has reached.
-2. `next_batch`, repeated: refit the mixture to every evaluation so far by deterministic-mixture
-   weights, draw a batch from it, judge it on that batch; until batches do not pay any more.
-3. `later_search` ascends from other places; what the mixture does not cover joins it, and 2. goes
-   on.
-4. `kernel_from_weights` makes the kernel, judged by the weights it has.
+2. `next_batch` refits the mixture to all evaluations by deterministic-mixture weights, draws a
+   batch from it, and judges it on that batch. It is repeated until batches cost more than they
+   save.
+3. `later_search` ascends from other places. Modes that the mixture does not cover join it, and
+   step 2 is repeated.
+4. `kernel_from_weights` makes the kernel, which the importance weights judge.
 """
 
 import time
@@ -34,7 +35,7 @@ STAGES = ("finding modes", "weighing batches", "searching for more")
 
 
 def should_be_frugal(problem: Problem) -> bool:
-    """Whether learning should be frugal: as told, by a small budget, or by the cost of a call."""
+    """Whether to learn frugally: by the settings, by a small budget, or by the cost of a call."""
     frugal, plan, target = problem.settings.frugal, problem.plan, problem.target
     if frugal.on is not None:
         return frugal.on
@@ -50,7 +51,7 @@ def should_be_frugal(problem: Problem) -> bool:
 
 
 def _seconds_per_call(problem: Problem) -> float:
-    """Seconds per call of a density of the host: the quickest of a few batches of one."""
+    """Seconds per call of a density on the host: the minimum of a few timings."""
     rows = problem.target.log_density.rows  # type: ignore[attr-defined]
     box, frugal = problem.target.black_box, problem.settings.frugal
     each = frugal.timed_pool if box is not None and box.pool is not None else 1
@@ -71,13 +72,13 @@ def learn_frugally(
     saved: SavedStages,
     bar: Progress,
 ) -> Learned:
-    """Learn within the budget; on Ctrl-C keep what there is.
+    """Learn within the budget; on Ctrl-C return a kernel from the newest result.
 
     Args:
         problem: the density, with sizes.
         given: a proposal to start from, learned for a similar density.
         last: the result of a run that is resumed.
-        saved: keeps every result.
+        saved: saves every result.
         bar: shows progress.
     """
 

@@ -1,4 +1,4 @@
-"""A search for what the mixture misses, after it was fitted."""
+"""A later search of frugal learning, for modes that the fitted mixture misses."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def later_search(problem: Problem, weighed: Weighed) -> Weighed:
 
 
 def uncovered(problem: Problem, weighed: Weighed, wide: Components, modes: Climbed) -> np.ndarray:
-    """Whether p/q at the tops of modes is far above what it was before they were found."""
+    """Whether p/q at the top of each mode is far above p/q at nearly all of the known mass."""
     if not len(modes.tops):
         return np.zeros(0, bool)
     space, archive = unwhitened_space(problem.settings, wide), weighed.archive
@@ -62,7 +62,7 @@ def uncovered(problem: Problem, weighed: Weighed, wide: Components, modes: Climb
     ratio = archive.log_p - q.log_density(archive.points)
     weights = relative(archive.log_weights)
     order = np.argsort(ratio)
-    # the level that nearly all of the mass lies below
+    # the quantile of p/q, weighted by mass, that nearly all of the mass lies below
     levels = np.cumsum(weights[order]) / max(weights.sum(), 1e-300)
     level = ratio[order][
         min(np.searchsorted(levels, problem.settings.frugal.below_level), len(order) - 1)
@@ -78,13 +78,14 @@ def _places(
     units: Frame,
     key: Key[Array, ""],
 ) -> tuple[Archive, tuple[np.ndarray, np.ndarray]]:
-    """Places for ascents: evaluations that no known mode explains, and fresh ones, in turns.
+    """Starting places of ascents: in turns evaluations that no known mode explains, and new draws.
 
-    The fresh ones are draws of X, of its widths, and of the mixture stretched.
+    The new draws come from normals at the widths of X and from the mixture stretched; they are
+    evaluated here and join the archive.
     """
     frugal, rng = problem.settings.frugal, generator(key)
     density = spending.density
-    law = BatchedDistribution(problem.initial, density.block)
+    x = BatchedDistribution(problem.initial, density.block)
     widths = (1.0, *(width for width in frugal.widths if width > 1))
     squares = np.stack([np.diag((width * units.scale) ** 2) for width in widths])
     near = Components(
@@ -98,7 +99,7 @@ def _places(
     points = proposal.draws(count, rng).astype(density.dtype).astype(np.float64)
     values = evaluated(density, points)
     normals = proposal._replace(log_weights=proposal.log_weights + np.log(count))
-    archive = weighed.archive.with_draws(points, values, law, 0, normals)
+    archive = weighed.archive.with_draws(points, values, x, 0, normals)
     finite = np.flatnonzero(np.isfinite(values))
     heavy = _unexplained(weighed, frugal)[: len(finite)]
     fresh = finite[: count - len(heavy)]
@@ -108,10 +109,10 @@ def _places(
 
 
 def _unexplained(weighed: Weighed, settings: FrugalSettings) -> np.ndarray:
-    """Evaluations where p is far above the tails of all known modes, the densest first.
+    """Evaluations where p is far above the tails of all known modes, the largest p first.
 
-    Compared with the mixture without its cover: in the tails of known modes p/q is what it is at
-    their tops, and more in the basin of a mode that is not known.
+    q is the mixture without its wide normal: in the tails of a known mode p/q is about as large as
+    at its top, and it is larger in the basin of an unknown mode.
     """
     archive = weighed.archive
     with np.errstate(invalid="ignore"):

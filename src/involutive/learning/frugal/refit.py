@@ -1,8 +1,8 @@
-"""The mixture fitted anew to every evaluation so far, by weighted EM.
+"""A refit of the mixture to every evaluation so far, by weighted EM.
 
-While the weights are uneven they are tempered: EM fits `s^(1-β) p^β`, with the largest β that
-leaves enough effective draws, so that one heavy point cannot draw every component to itself. Which
-number of components serves best is judged on evaluations that were held back.
+Uneven weights are tempered: EM fits `s^(1-β) p^β`, with the largest β that leaves enough effective
+draws, so that one point of large weight cannot attract every component. Held-out evaluations decide
+which number of components is best.
 """
 
 import numpy as np
@@ -20,13 +20,13 @@ from involutive.learning.weights import effective, relative
 
 
 def affine_image(mixture: Components, mean: np.ndarray, factor: np.ndarray) -> Components:
-    """The mixture of `mean + factor z` for z of a mixture."""
+    """The distribution of `mean + factor z`, where z has a mixture distribution."""
     means = mean + mixture.means @ factor.T
     return Components(mixture.log_weights, means, factor @ mixture.covariances @ factor.T)
 
 
 def tempering(log_weights: np.ndarray, goal: float) -> float:
-    """The largest β up to one with which the weights `w^β` leave `goal` effective draws."""
+    """The largest β, at most one, with which the weights `w^β` have ESS `goal` or more."""
     finite = log_weights[np.isfinite(log_weights)]
     if effective(finite) >= goal or len(finite) <= goal:
         return 1.0
@@ -41,11 +41,12 @@ def refit(
     archive: Archive, start: Components | None, wide: Components, key: Key[Array, ""],
     settings: LearnSettings,
 ) -> tuple[Components, float, float]:  # fmt: skip
-    """Fit a mixture to all evaluations, from the one before where there is one.
+    """Fit a mixture to all evaluations, starting from the previous one if there is one.
 
-    Returns the mixture, the tempering β of the weights that it was fitted to, and the effective
-    draws per draw by evaluations that were held back from its fit. The mixture before stays as it
-    is where nothing is better: few draws would spoil covariances of Hessians.
+    Returns:
+        The mixture, the tempering β of its weights, and its effective draws per draw on held-out
+        evaluations. The previous mixture is returned unchanged if no candidate is better: few draws
+        would spoil covariances of Hessians.
     """
     key_pick, key_hold, key_more = split(key, 3)
     dim, frugal = archive.points.shape[1], settings.frugal
@@ -79,7 +80,7 @@ def _white(mixture: Components, mean: np.ndarray, inverse: np.ndarray) -> Compon
 def _continue_em(
     mixture: Components, sample: WeightedSample, settings: LearnSettings
 ) -> Components:
-    """The mixture after some iterations of EM; components with few points stay put."""
+    """The mixture after some iterations of EM; components with few points hardly change."""
     prior = settings.fit.prior_points * mixture.means.shape[1]
     fitted = run_em(mixture, sample.points, sample.weights, settings.em_steps, settings.fit, prior)
     heavy = fitted.log_weights > np.log(settings.fit.em_floor)
@@ -96,7 +97,7 @@ def _candidates(
     key: Key[Array, ""],
     settings: LearnSettings,
 ) -> list[Components]:
-    """The mixture before fitted on, a simpler one, and two of more components, smallest first."""
+    """Candidates: the previous mixture, after more EM, with components merged, and larger ones."""
     frugal, dim = settings.frugal, sample.points.shape[1]
     found = list[Components]()
     size = 0
@@ -116,7 +117,7 @@ def _candidates(
             continue
         weights = sample.weights
         seeding = weights
-        if before is not None:  # more of them where q lacks most
+        if before is not None:  # more components start where q is too small
             lack = sample.log_p - found[-1].log_density(sample.points)
             lack = relative(np.clip(lack - np.median(lack[weights > 0]), -2.0, 2.0))
             seeding = weights * lack

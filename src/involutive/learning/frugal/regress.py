@@ -1,4 +1,4 @@
-"""Modes by regression: a quadratic fitted to the evaluations near a top, at no further cost."""
+"""Tops and Hessians of modes by regression on evaluations near them, without new evaluations."""
 
 import numpy as np
 
@@ -10,10 +10,10 @@ from involutive.learning.weights import relative
 
 
 def refine_by_regression(archive: Archive, modes: Climbed, settings: LearnSettings) -> Climbed:
-    """The same modes with tops and Hessians by regression, where a quadratic fits.
+    """Refine tops and Hessians of modes by regression, where a quadratic fits well.
 
-    `log p` of all evaluations near a top, and nearer to it than to others, is regressed on the
-    terms of a quadratic: of a normal mode that is exact.
+    The evaluations near a top, and nearer to it than to other tops, give `log p`, which is
+    regressed on the terms of a quadratic. For a normal mode this is exact.
     """
     if not len(modes.tops):
         return modes
@@ -40,7 +40,7 @@ def _quadratic(
     mode: tuple[np.ndarray, ...],
     settings: FrugalSettings,
 ) -> tuple[np.ndarray, ...]:
-    """A mode (top, point, log mass, scales, axes) by a quadratic, or as it was if none fits."""
+    """A mode (top, point, log mass, scales, axes) by a quadratic; unchanged if none fits well."""
     top, _, _, scales, axes = mode
     dim = len(top)
     i, j = np.triu_indices(dim)
@@ -67,7 +67,7 @@ def _quadratic(
 
 
 def laplace_components(climbed: Climbed, settings: LearnSettings) -> Components:
-    """One normal per mode, by the Hessian at its top, with its share of the mass."""
+    """One normal per mode, with the inverse Hessian as covariance and its share of the mass."""
     tops, factors, log_masses = climbed.laplace(settings.search)
     weights = np.maximum(relative(log_masses), settings.fit.least_share)
     covariances = factors @ np.swapaxes(factors, 1, 2)

@@ -1,4 +1,4 @@
-"""Ascents in parties, until hardly a mode is seen only once; and what makes two tops one mode."""
+"""Ascents in groups until few modes are rarely reached, and which tops belong to one mode."""
 
 from dataclasses import dataclass
 
@@ -18,12 +18,12 @@ from involutive.learning.settings import LearnSettings
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search by ascents left.
+    """The result of a search by ascents.
 
     Attributes:
-        archive: with its evaluations.
+        archive: all evaluations, those of the search included.
         climbed: all ascents that ended.
-        cut: whether the budget cut it short.
+        cut: whether the budget cut the search short.
     """
 
     archive: Archive
@@ -40,20 +40,20 @@ def search(
     most: int,
     key: Key[Array, ""],
 ) -> SearchResult:
-    """Ascend from starting points in parties, until hardly a mode is seen only once.
+    """Ascend from starting points, a group at a time, until few modes are rarely reached.
 
     Args:
         problem: the density, with sizes.
-        spending: what may be spent.
+        spending: what the search may spend.
         archive: the evaluations so far.
         frame: units of length.
         starts: points `(n, dim)` in the order of use, with their log densities.
-        most: ascents at most.
+        most: maximum number of ascents.
         key: randomness.
     """
     settings, frugal, rng = problem.settings, problem.settings.frugal, generator(key)
     density, parties = spending.density, list[Climbed]()
-    law = BatchedDistribution(problem.initial, density.block)
+    x = BatchedDistribution(problem.initial, density.block)
     gradients = _gradients_available(problem, spending, archive)
     limit = spending.evaluations + frugal.ascent_share * spending.allowance.evaluations
     trail, cut = Trail(density, frame), False
@@ -74,22 +74,22 @@ def search(
     if trail.points:
         normals = Components(*(np.concatenate(p) for p in zip(*trail.normals, strict=True)))
         rows, values = np.concatenate(trail.points), np.concatenate(trail.log_p)
-        archive = archive.with_draws(rows, values, law, 0, normals)
+        archive = archive.with_draws(rows, values, x, 0, normals)
     return SearchResult(archive, _concatenated(parties, density.dim), cut)
 
 
 def distinct_modes(climbed: Climbed, settings: LearnSettings) -> tuple[Climbed, np.ndarray]:
-    """One ascent per mode, and how many ended in each."""
+    """One ascent per mode, and how many ascents ended in each mode."""
     chosen = different_tops(climbed, settings.search) if len(climbed.tops) else []
     modes = Climbed(*(part[chosen] for part in climbed))
     return modes, np.bincount(_nearest(climbed, modes), minlength=len(chosen))
 
 
 def merge_tops_of_one_hill(trail: Trail, climbed: Climbed, settings: LearnSettings) -> Climbed:
-    """The same tops, those of one hill drawn together: no valley lies between them.
+    """Replace tops of one hill, without a valley between them, by the one of largest mass.
 
-    An ascent in a narrow oblique ridge may end short of the top. Each is compared with the
-    nearest of those of more mass.
+    An ascent in a narrow oblique ridge may end short of the top. Each top is compared with the
+    nearest one among those of more mass.
     """
     modes, _ = distinct_modes(climbed, settings)
     if len(modes.tops) < 2:
@@ -114,7 +114,7 @@ def merge_tops_of_one_hill(trail: Trail, climbed: Climbed, settings: LearnSettin
 
 
 def _nearest(climbed: Climbed, modes: Climbed) -> np.ndarray:
-    """The mode that each top is nearest to, in local sds of the mode."""
+    """The mode nearest to each top, in local sds of the mode."""
     if not len(climbed.tops):
         return np.zeros(0, int)
     inverse = modes.axes / modes.scales[:, None, :]
@@ -125,7 +125,7 @@ def _nearest(climbed: Climbed, modes: Climbed) -> np.ndarray:
 def _draw_around_tops(
     trail: Trail, modes: Climbed, rng: np.random.Generator, settings: LearnSettings
 ) -> None:
-    """Draws of the normal of every mode, so that a regression sees all of it."""
+    """Evaluate draws of every mode's normal, so that a regression has points all over the mode."""
     dim, frugal = modes.tops.shape[1], settings.frugal
     count = int(np.ceil(frugal.regressed_draws * (dim + 1) * (dim + 2) / 2))
     roots = modes.axes * modes.scales[:, None, :]
@@ -133,7 +133,7 @@ def _draw_around_tops(
 
 
 def _enough_ascents(climbed: Climbed, settings: LearnSettings) -> bool:
-    """Whether ascents are many for the modes found, and few ended where no other did."""
+    """Whether there were many ascents per mode, and few modes that ascents rarely reached."""
     counts, frugal = distinct_modes(climbed, settings)[1], settings.frugal
     enough = counts.sum() >= max(frugal.least_ascents, frugal.per_mode * len(counts))
     return bool(enough and np.sum(counts <= frugal.rare) <= frugal.unseen * counts.sum())
@@ -146,7 +146,7 @@ def _concatenated(parties: list[Climbed], dim: int) -> Climbed:
 
 
 def _gradients_available(problem: Problem, spending: Spending, archive: Archive) -> bool:
-    """Whether gradients are to be had for less than the pairs of evaluations they replace."""
+    """Whether the density has useful gradients, which replace pairs of evaluations."""
     if not problem.target.has_gradient:
         return False
     rows = archive.points[: problem.settings.search.gradient_points]
@@ -156,7 +156,7 @@ def _gradients_available(problem: Problem, spending: Spending, archive: Archive)
 
 
 def _with_hessians(spending: Spending, climbed: Climbed, settings: LearnSettings) -> Climbed:
-    """The same with the Hessians at the tops, one evaluation of them per mode."""
+    """The same climbs with exact Hessians at the tops, evaluated once per mode."""
     modes, _ = distinct_modes(climbed, settings)
     rows = modes.tops.astype(spending.density.dtype)
     scales, axes = local_scales(spending.density.hessians(rows))

@@ -1,4 +1,4 @@
-"""What every batch of frugal learning hands to the next, and what is derived from it."""
+"""The state of frugal learning between batches, and quantities derived from it."""
 
 from dataclasses import dataclass, field
 
@@ -21,24 +21,24 @@ from involutive.storage.codec import register
 @register
 @dataclass(frozen=True)
 class Weighed:
-    """The result of every batch of frugal learning.
+    """The state after every batch of frugal learning: weighted evaluations and mixtures.
 
     Attributes:
         archive: every evaluation so far.
         mixture: the best mixture so far, judged on a batch that it was not fitted to.
         ess: effective draws per draw of chains that propose from it.
-        acceptance: of such chains.
+        acceptance: acceptance rate of such chains.
         teaching: the mixture that the next refit starts from.
         modes: modes that ascents have found.
         ascents: ascents made.
-        batches: batches made, in all.
-        idle: evaluations of the last batches, in a row, that did not pay for themselves.
-        fresh: whether modes joined since the last batch, with normals by their Hessians.
-        searches: searches made after the first.
+        batches: number of batches in all.
+        idle: evaluations of the last successive batches that cost more than they saved.
+        fresh: whether modes joined `teaching` since the last batch, as Laplace components.
+        searches: number of later searches.
         new: modes that the last of them found and the mixture did not cover.
         gradients: whether ascents had gradients.
-        ended: "" while it goes on, else "finished", "budget" or "interrupted".
-        cost: what it took.
+        ended: "" while learning continues, else "finished", "budget" or "interrupted".
+        cost: evaluations and seconds so far.
         history: one row per batch.
         reached: seconds and effective draws per draw after every batch.
     """
@@ -63,16 +63,16 @@ class Weighed:
 
 
 def frame_of_x(problem: Problem) -> Frame:
-    """Units of length: median and robust sd of X in every coordinate."""
+    """The unit of length of every coordinate: median and robust sd of X."""
     draws = BatchedDistribution(problem.initial).draws(jr.fold_in(problem.keys.find, 0), 2000)
     low, centre, high = np.quantile(draws.astype(np.float64), [0.16, 0.5, 0.84], axis=0)
     return Frame(centre, np.maximum((high - low) / 2, 1e-30))
 
 
 def wide_normal(problem: Problem, archive: Archive, units: Frame) -> Components:
-    """One normal over X and over what was reached."""
+    """One normal that covers X and the points of largest weight."""
     dim = len(units.centre)
-    rng = np.random.default_rng(0)  # the normal of a sample: any will do, the same each time
+    rng = np.random.default_rng(0)  # any sample of a normal serves, if it is always the same
     around = units.colour(rng.normal(size=(1000, dim)))
     weights = relative(archive.log_weights)
     heavy = archive.points[np.argsort(-weights, kind="stable")[: max(int(archive.effective), 1)]]
@@ -80,7 +80,7 @@ def wide_normal(problem: Problem, archive: Archive, units: Frame) -> Components:
 
 
 class NoDensity:
-    """A density that is never asked: all evaluations were made before."""
+    """A density that is never evaluated: all evaluations were made before."""
 
     dtype, left = float, 0.0
 
@@ -92,6 +92,6 @@ class NoDensity:
 
 
 def unwhitened_space(settings: LearnSettings, wide: Components) -> Space:
-    """Judges mixtures in the coordinates of the density itself."""
+    """A space that judges mixtures in the coordinates of the density itself."""
     dim = wide.means.shape[1]
     return Space(NoDensity(dim), np.zeros(dim), np.eye(dim), wide, settings)

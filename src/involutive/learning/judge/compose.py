@@ -13,11 +13,11 @@ from involutive.learning.settings import LearnSettings
 def compose(
     proposal: Kernel, local: Kernel, chance: Number, symmetries: Symmetries | None = None
 ) -> AbstractKernel:
-    """Join a global proposal with a local move, made with probability `chance`.
+    """Join a global proposal with a local move, which is made with probability `chance`.
 
     The local move makes the kernel irreducible whatever was learned, and frees chains from states
-    that the proposal rarely reaches. At `chance` one it is made before every global move, and a
-    random element of the density's symmetries between the two.
+    that the proposal rarely reaches. At `chance` 1 the kernel makes a local move before every
+    global one, and a random symmetry of the density between the two.
     """
     if chance >= 1 and symmetries is not None:
         return Cycle([local, SymmetryMove(proposal.target, symmetries), proposal])
@@ -27,10 +27,10 @@ def compose(
 
 
 def local_chances(ess: Number, settings: LearnSettings, cheap: bool) -> tuple[Number, ...]:
-    """How often to move locally, in the order to try, for a proposal of that many effective draws.
+    """Probabilities of a local move to try, in order, for a proposal with that ESS per draw.
 
-    A good proposal needs local moves rarely; a poor one before every global move. `cheap` says that
-    a local move costs one density evaluation.
+    A good proposal rarely needs a local move; a poor one needs it before every global move. `cheap`
+    means that a local move costs one density evaluation.
     """
     judge = settings.judge
     if ess < settings.poor:

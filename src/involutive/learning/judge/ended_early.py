@@ -22,12 +22,12 @@ from involutive.training.likelihood import proposal_law
 
 
 def best_so_far(problem: Problem, last: Found | Fitted | None, ended: str) -> Learned:
-    """A kernel from what there is, without another evaluation: learning ended early.
+    """Make a kernel from the newest result, without another evaluation.
 
-    From a fit, its proposal with a random walk beside it; from a search, a mixture fitted to its
-    points; from nothing, a random walk with the scales of X.
+    A fit gives its proposal composed with a random walk; a search gives a mixture fitted to its
+    points; without a result the kernel is a random walk with the scales of X.
     """
-    # folded in: a pilot that the budget did not allow may be tried twice, with the same result
+    # a folded key: this may run twice where the budget allows no pilot, with the same result
     key_fit, key_cover, key_scale = split(jr.fold_in(problem.keys.early, 0), 3)
     settings, judge = problem.settings, problem.settings.judge
     cost = Cost() if last is None else last.cost
@@ -59,7 +59,7 @@ def best_so_far(problem: Problem, last: Found | Fitted | None, ended: str) -> Le
 
 
 def _mixture_of_points(problem: Problem, found: Found, key: Key[Array, ""]) -> Proposal:
-    """A mixture fitted to the points found, never weighed."""
+    """A mixture fitted to the points found, without importance weights."""
     g = whitening(found.points)
     mean, inverse = (np.asarray(part.unwrap()) for part in (g.mean, g.inverse_factor))
     white = (found.points - mean) @ inverse.T
@@ -71,7 +71,7 @@ def _mixture_of_points(problem: Problem, found: Found, key: Key[Array, ""]) -> P
 
 
 def _random_walk_alone(problem: Problem, cost: Cost, ended: str, key: Key[Array, ""]) -> Learned:
-    """A random walk with the scales of X: all that so small a budget allows."""
+    """A random walk with the scales of X, where the budget allows nothing else."""
     judge = problem.settings.judge
     draws = BatchedDistribution(problem.initial).draws(key, judge.early_draws)
     scale = judge.early_step / problem.target.dim**0.5 * np.std(draws, axis=0)

@@ -1,10 +1,10 @@
-"""The last look: what the learned proposal, and the chains that measured it, have missed.
+"""The final search, for mass that the learned proposal q and its pilot chains have missed.
 
-Weights of the proposal's draws and chains that start from it are blind to what it misses. So p and
-q are compared at many other places: X drawn in and stretched, the proposal stretched, and between
-its draws. The places where p/q is largest climb, beside random ones, and the mass of what they
-reach above every ratio that was seen is estimated (`coverage.py`). Chains may have been there
-though the proposal has not: then nothing is missed.
+Neither importance weights of q's own draws nor chains that start from q show what q misses. So the
+final search computes p/q at many other places: draws of X shrunk and stretched, draws of q
+stretched, and points between draws of q. It climbs from the places with the largest p/q and from
+random ones, and estimates the mass of those it reaches whose p/q exceeds every p/q seen at q's
+draws (`coverage.py`). Mass that chains of the kernel do visit is not missed.
 """
 
 from dataclasses import dataclass, replace
@@ -33,14 +33,14 @@ from involutive.training.likelihood import proposal_law
 
 @dataclass(frozen=True)
 class FinalSearch:
-    """What a last look saw.
+    """The result of a final search.
 
     Attributes:
-        places: at which p and q were compared; 0 if the budget did not allow it.
-        climbs: made from some of them.
+        places: number of places at which p/q was computed; 0 if the budget did not allow any.
+        climbs: number of climbs.
         missed: share of the mass that the proposal does not cover.
-        point: the densest point of it, or None.
-        level: log p/q above which q is said to miss.
+        point: the point of largest density in that mass, or None.
+        level: log p/q above which a point counts as missed by q.
     """
 
     places: int = 0
@@ -51,9 +51,10 @@ class FinalSearch:
 
 
 def final_search(problem: Problem, learned: Learned) -> Learned:
-    """The same kernel with what a last look saw on its record; one that misses mass has failed.
+    """Search once more, and record the result in the kernel's outcome.
 
-    What was missed joins the places that chains start from, so that `sample` shows it too.
+    If the kernel misses mass, its outcome is not converged, and the point found there joins the
+    places that chains start from, so that `sample` shows the missed mass too.
     """
     outcome, law = learned.outcome, _proposal_distribution(learned)
     if outcome.ended != "finished" or outcome.looked is None or law is None:
@@ -68,7 +69,7 @@ def final_search(problem: Problem, learned: Learned) -> Learned:
         look = estimate_missed(problem, spending, law, key_look)
         if look.missed > largest and _chains_visit(learned, spending, law, look, key_chains):
             look = replace(look, missed=0.0)
-    except (OutOfBudget, KeyboardInterrupt):  # the kernel is there, and says that nothing looked
+    except (OutOfBudget, KeyboardInterrupt):  # the outcome then shows that no search was made
         return learned
     looked = replace(outcome.looked, places=look.places, climbs=look.climbs, missed=look.missed)
     outcome = replace(
@@ -85,7 +86,7 @@ def final_search(problem: Problem, learned: Learned) -> Learned:
 def estimate_missed(
     problem: Problem, spending: Spending, law: AbstractDistribution, key: Key[Array, ""]
 ) -> FinalSearch:
-    """FinalSearch for what the proposal `law` misses."""
+    """Estimate the share of the mass that the proposal `law` misses."""
     key_own, key_x, key_rng = split(key, 3)
     p, rng, settings = spending.density, generator(key_rng), problem.settings.look
     q = BatchedDistribution(law, p.block)
@@ -117,7 +118,7 @@ def _chains_visit(
     look: FinalSearch,
     key: Key[Array, ""],
 ) -> bool:
-    """Whether chains of the kernel that start from q go where q misses mass, and by how much."""
+    """Whether chains that start from q spend enough of their steps where q misses mass."""
     key_starts, key_chains = split(key, 2)
     p, q = spending.density, BatchedDistribution(law, spending.density.block)
     settings = spending.problem.settings.look
@@ -125,7 +126,7 @@ def _chains_visit(
     places = finite_points(p, drawn)[: settings.chains]
     if len(places) < settings.chains:
         return False
-    step = settings.chains * (evaluations_per_step(learned.kernel) + 1)  # and p at the states kept
+    step = settings.chains * (evaluations_per_step(learned.kernel) + 1)  # and p at kept states
     if not spending.allows(settings.steps * step):
         raise OutOfBudget
     trace = run_chains(learned.kernel, places, settings.steps, key_chains, spending)
@@ -135,7 +136,7 @@ def _chains_visit(
 
 
 def _proposal_distribution(learned: Learned) -> AbstractDistribution | None:
-    """q, where the kernel has an independence proposal with a known density."""
+    """The distribution q of the kernel's independence proposal, None if it has none."""
     try:
         return proposal_law(learned.proposal)
     except (InputError, StopIteration):
@@ -150,7 +151,7 @@ def _advice(share: Number) -> str:
 
 
 def _starts_with_point(starts: Array | None, point: np.ndarray | None) -> Array | None:
-    """Starting places, every other one of them the point."""
+    """Starting places, every second one replaced by the point."""
     if starts is None or point is None:
         return starts
     rows = np.array(starts)
@@ -159,7 +160,7 @@ def _starts_with_point(starts: Array | None, point: np.ndarray | None) -> Array 
 
 
 def _climb_count(problem: Problem, p: BatchedDensity) -> int:
-    """Climbs from q: as many as the search made, or what the evaluations left allow."""
+    """The number of climbs from q: in proportion to the search's, or what the budget allows."""
     settings = problem.settings.look
     usual = max(STARTS * problem.settings.climbers / settings.climbers, settings.usual)
     each = (1 + settings.best + settings.random) * GRADIENT * settings.climb_gradients
@@ -168,7 +169,7 @@ def _climb_count(problem: Problem, p: BatchedDensity) -> int:
 
 
 def _places_per_group(problem: Problem, p: BatchedDensity, law: AbstractDistribution) -> int:
-    """Places per group: as many as the search drew, fewer where q is much work or budgets small."""
+    """Places per group: a share of the search's draws; fewer if q is expensive or budgets small."""
     settings = problem.settings.look
     groups = len(settings.widths) + len(settings.stretches) + 1
     work = operations(law.log_prob, problem.target.dim) * groups
@@ -180,7 +181,7 @@ def _places_per_group(problem: Problem, p: BatchedDensity, law: AbstractDistribu
 def _places(
     drawn: np.ndarray, x: np.ndarray, count: int, rng: np.random.Generator, settings: LookSettings
 ) -> np.ndarray:
-    """X at every width, the proposal's draws stretched, and points between pairs of them."""
+    """Normal draws at every width of X, stretched draws of q, and points between pairs of them."""
     centre, stretches = drawn.mean(axis=0), settings.stretches
     picked = [drawn[rng.integers(len(drawn), size=count)] for _ in range(len(stretches) + 2)]
     stretched = [centre + s * (rows - centre) for s, rows in zip(stretches, picked, strict=False)]
@@ -193,14 +194,14 @@ def _places(
 def _at_widths(
     x: np.ndarray, count: int, rng: np.random.Generator, widths: tuple[Number, ...]
 ) -> np.ndarray:
-    """Points like X's draws, drawn in or stretched about their centre to every width."""
+    """Normal draws with the mean of X and its scales times every width."""
     centre, scale, share = x.mean(axis=0), x.std(axis=0), max(count // len(widths), 1)
     shape = (share, x.shape[1])
     return np.concatenate([centre + w * scale * rng.normal(size=shape) for w in widths])
 
 
 def _log_ratio(p: BatchedDensity, q: BatchedDistribution, points: np.ndarray) -> np.ndarray:
-    """`log p - log q` at every row; -inf where either is no number."""
+    """`log p - log q` at every row; -inf where either is not finite."""
     value, known = (law.values(points).astype(np.float64) for law in (p, q))
     with np.errstate(invalid="ignore"):
         ratio = value - known
@@ -208,5 +209,5 @@ def _log_ratio(p: BatchedDensity, q: BatchedDistribution, points: np.ndarray) ->
 
 
 def _share(log_odds: Number) -> float:
-    """The share of a mass with those log odds against the rest."""
+    """The share of the total that has those log odds against the rest."""
     return float(1 / (1 + np.exp(-min(log_odds, 700.0)))) if log_odds > -700.0 else 0.0

@@ -1,4 +1,4 @@
-"""How good an independence proposal is, judged on draws before any chain is run with it."""
+"""Metrics of an independence proposal, computed from draws without running a chain."""
 
 import jax
 import jax.random as jr
@@ -10,18 +10,19 @@ from involutive._xla.compilation import jit_once, on_device
 from involutive.kernel.kernel import Kernel
 from involutive.training.likelihood import log_weight, proposal_law
 
-ROWS = 2000  # draws weighed at once, so that one compilation serves any number of them
+ROWS = 2000  # draws per compiled call, so that one compilation serves any number of draws
 
 
 def chain_metrics(
     at_x: np.ndarray, log_weight_x: np.ndarray, at_y: np.ndarray, log_weight_y: np.ndarray
 ) -> dict[str, float]:
-    """Acceptance and effective draws per draw of proposals from a q that ignores the state.
+    """Acceptance rate and effective draws per draw of chains that propose from q.
 
-    `at_x` holds `log w = log p - log q` at points x that represent p with the log weights given
-    (up to a constant), `at_y` at points y that represent q. At x the chain stays with probability
-    `r(x) = 1 - E_y min(1, w(y)/w(x))`, so that `1/E_p[(1 + r)/(1 - r)]` estimates the effective
-    draws per draw. It sees the rare sticky states that an average acceptance hides.
+    `at_x` holds `log w = log p - log q` at points x that represent p with the given log importance
+    weights (up to a constant), `at_y` at points y that represent q. At x the chain stays with
+    probability `r(x) = 1 - E_y min(1, w(y)/w(x))`, so that `1/E_p[(1 + r)/(1 - r)]` estimates the
+    effective draws per draw. Unlike the acceptance rate, it shows rare states that chains hardly
+    leave.
     """
     at_x, weight_x = _normalised(at_x, log_weight_x)
     at_y, weight_y = _normalised(np.where(np.isnan(at_y), -np.inf, at_y), log_weight_y)
@@ -29,7 +30,7 @@ def chain_metrics(
         return {"acceptance": 0.0, "ess": 0.0}
     order = np.argsort(at_y)
     at_y, weight_y = at_y[order], weight_y[order]
-    # E_y min(1, w(y)/w(x)): a draw above w(x) counts by its weight, one below by its ratio too
+    # E_y min(1, w(y)/w(x)): the ratio is one for draws above w(x), and w(y)/w(x) for the others
     above = np.searchsorted(at_y, at_x)
     higher = 1 - np.concatenate([[0.0], np.cumsum(weight_y)])[above]
     with np.errstate(divide="ignore"):
@@ -43,7 +44,7 @@ def chain_metrics(
 
 
 def _normalised(at: np.ndarray, log_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Points with a positive weight, and those weights normalised."""
+    """The values at points with a positive weight, and those weights normalised."""
     top = np.max(log_weights, initial=-np.inf)
     kept = log_weights > top - 100.0 if np.isfinite(top) else np.zeros(len(at), bool)
     kept &= ~np.isnan(at) & (at < np.inf)

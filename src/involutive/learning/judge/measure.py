@@ -1,4 +1,4 @@
-"""The last stage: compose proposal and local move, and measure the kernel on pilot chains."""
+"""The last stage of learning: compose proposal and local move, and run pilot chains."""
 
 from dataclasses import replace
 
@@ -38,14 +38,14 @@ from involutive.training.likelihood import proposal_law
 
 
 def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
-    """Compose the fitted proposal with a local move and measure it on chains started apart."""
+    """Compose the fitted proposal with a local move, and run pilot chains from separate starts."""
     key_cover, key_local, key_start, key_pilot = split(key, 4)
     settings, judge = problem.settings, problem.settings.judge
     spending = problem.spend(settings.budget.pilot, fitted.cost)
     plain = is_mixture(fitted.proposal.kernel)
     gradients = fitted.proposal.ess < settings.poor and fitted.found.gradients
     proposal = pruned(fitted.proposal)
-    start = proposal_law(proposal.kernel)  # without the wide cover: few chains start far out
+    start = proposal_law(proposal.kernel)  # without the wide normal: few chains start far out
     if fitted.rounds == 0 and fitted.settled and plain:
         local = move_within_modes(proposal.kernel, gradients, settings.refine)
         kernel = with_wide_component(proposal.kernel, key_cover, settings)
@@ -65,7 +65,7 @@ def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
     places, elsewhere = pilot_starts(problem, spending, fitted, key_start)
     per_draw = judge.least_pilot * (evaluations_per_step(local) + 1)
     affordable = (spending.allowance.evaluations - spending.evaluations) / per_draw
-    # the chains' program compiles for longer than the local move's, which has just been timed
+    # the chains take longer to compile than the local move, which this stage has just timed
     lasts = max(judge.pilot_seconds, judge.pilot_longer * spending.seconds)
     if affordable < judge.least_chains or not problem.has_time(lasts):
         return best_so_far(problem, replace(fitted, cost=spending.cost), "budget")
@@ -77,16 +77,16 @@ def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
 
 
 def pilot_confirms(learned: Learned, promised: Number, settings: LearnSettings) -> bool:
-    """Whether pilot chains bear out what the weights of a proposal promise."""
+    """Whether pilot chains mix and confirm the ESS per draw that importance weights estimated."""
     outcome, judge = learned.outcome, settings.judge
     hoped = promised
-    if promised < settings.poor:  # a local move was to help
+    if promised < settings.poor:  # here the local move has to help
         hoped = judge.alone / judge.hoped
     return outcome.converged and outcome.ess_per_draw > judge.hoped * hoped
 
 
 def with_pilot_ess(fitted: Fitted, learned: Learned) -> Fitted:
-    """A proposal that pilot chains did not bear out: its ESS per draw is what they measured."""
+    """The fit that pilot chains did not confirm, with the ESS per draw that they measured."""
     outcome = learned.outcome
     proposal = replace(fitted.proposal, ess=min(fitted.proposal.ess, outcome.ess_per_draw))
     spent = Cost(outcome.evaluations, outcome.seconds)
@@ -95,9 +95,9 @@ def with_pilot_ess(fitted: Fitted, learned: Learned) -> Fitted:
 
 
 def best_measured(before: AbstractKernel | None, last: Learned) -> Learned:
-    """The kernel with more effective draws per draw among those that mix; rounds can lose some.
+    """Of two measured kernels, the one that mixes and has more effective draws per draw.
 
-    The outcome keeps the cost and the history of all that was tried.
+    Rounds can make a kernel worse. The outcome keeps the cost and the history of both.
     """
     if not isinstance(before, Learned) or not before.outcome.converged:
         return last
@@ -115,7 +115,11 @@ def best_measured(before: AbstractKernel | None, last: Learned) -> Learned:
 def pilot_starts(
     problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where pilot chains start: from the proposal, and one chain in four from other places."""
+    """Where pilot chains start: three in four from the proposal, one from other places.
+
+    Returns:
+        The positions, and which of them are not draws of the proposal.
+    """
     count, judge = problem.settings.pilot_chains, problem.settings.judge
     kernel = fitted.proposal.kernel
     if not is_mixture(kernel):
@@ -147,7 +151,7 @@ def best_composition(
     elsewhere: np.ndarray,
     key: Key[Array, ""],
 ) -> Learned:
-    """Try chances of a local move in turn; the kernel with most effective draws per draw."""
+    """Try probabilities of a local move in turn; return the kernel with the most ESS per draw."""
     judge = problem.settings.judge
     warmup = int(np.clip(np.ceil(judge.warmup[0] / max(proposal.ess, 1e-3)), *judge.warmup))
     best: Learned | None = None
@@ -159,7 +163,7 @@ def best_composition(
         )
         if best is None or learned.outcome.ess_per_draw > best.outcome.ess_per_draw:
             best = learned
-        # a chain held in rare states shows as fewer effective draws than the proposal promises
+        # if chains get stuck in rare states, their ESS is below the estimate of the proposal
         enough = learned.outcome.ess_per_draw > judge.keeps * proposal.ess
         cost = len(places) * (warmup + problem.settings.pilot_least)
         if enough or not spending.allows(cost, spending.seconds - began):
@@ -180,7 +184,7 @@ def run_pilot(
     elsewhere: np.ndarray,
     key: Key[Array, ""],
 ) -> Learned:
-    """A kernel with what pilot chains from `places` say of it."""
+    """Run pilot chains from `places`, and return the kernel with its outcome."""
     settings = problem.settings
     least, most = warmup + settings.pilot_least, warmup + settings.pilot_draws
     trace = run_chains(kernel, places, most, key, spending, least)

@@ -1,14 +1,12 @@
-"""Pilot chains: what was learned, measured on chains that start apart from each other.
+"""Pilot chains: they measure a learned kernel from separate starts.
 
 Three chains in four start from the proposal, one from elsewhere: from X, at its widths, or from
-places that the search passed. Were all of them to start from the proposal, R-hat would compare the
-proposal with itself, and a mode that it misses would be missed by every chain.
+starts of climbs. If all of them started from the proposal, R-hat would compare the proposal with
+itself, and every chain could miss a mode that the proposal misses.
 """
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -22,19 +20,20 @@ from involutive.learning.problem import Spending
 from involutive.learning.settings import JudgeSettings
 from involutive.sampling.runner import Chains
 from involutive.sampling.sample import CHUNK
+from involutive.sampling.trace import Trace
 
 
 @dataclass(frozen=True)
 class Pilot:
-    """What pilot chains say of a kernel.
+    """The metrics of pilot chains.
 
     Attributes:
-        acceptance: mean probability of acceptance.
-        ess_per_draw: minimum over coordinates and |x|².
-        effective: effective draws of the pilot itself, minimum likewise.
-        r_hat: maximum over coordinates and |x|².
-        groups: nested R-hat between the groups of starts, NaN with one group.
-        settings: what they must show.
+        acceptance: mean acceptance probability.
+        ess_per_draw: effective draws per draw, the minimum over coordinates and |x|².
+        effective: effective draws of all pilot chains, the same minimum.
+        r_hat: R-hat, the maximum over coordinates and |x|².
+        groups: nested R-hat between the two groups of starts, NaN with one group.
+        settings: thresholds of the metrics.
     """
 
     acceptance: Number
@@ -46,18 +45,18 @@ class Pilot:
 
     @property
     def agree(self) -> bool:
-        """Whether chains agree, whatever they started from."""
+        """Whether chains agree, wherever they started."""
         apart = np.isfinite(self.groups) and self.groups > self.settings.largest_groups
         return self.r_hat <= self.allowed and not apart
 
     @property
     def enough(self) -> bool:
-        """Whether there are so many effective draws that ESS and R-hat can be relied on."""
+        """Whether there are enough effective draws to rely on ESS and R-hat."""
         return self.effective >= self.settings.least_ess
 
     @property
     def allowed(self) -> float:
-        """The largest R-hat of chains that agree: with few effective draws it is noisier."""
+        """The maximum R-hat of chains that agree; with few effective draws R-hat is noisier."""
         return self.settings.largest_rhat + self.settings.rhat_noise / max(self.effective, 1.0)
 
 
@@ -68,15 +67,16 @@ def run_chains(
     key: Key[Array, ""],
     spending: Spending,
     least: int | None = None,
-) -> Any:
-    """Make `steps` steps from positions, or after `least` as few as the allowance asks for.
+) -> Trace:
+    """Run chains for `steps` steps, or until the allowance ends after `least` of them.
 
     Past the deadline, `past_steps` are enough.
 
-    Returns the trace, arrays of `(chains, steps, …)`.
+    Returns:
+        The trace, arrays of `(chains, steps, …)`.
     """
-    # as `sample` has it, which then compiles nothing anew
-    devices: Sequence[Any] | None = spending.problem.devices
+    # the same chunks as in `sample`, which then reuses the compiled program
+    devices = spending.problem.devices
     settings = spending.problem.settings.judge
     chains = Chains(kernel, key, range(len(states)), capacity=CHUNK, devices=devices)
     chains.start(states)
@@ -99,7 +99,7 @@ def run_chains(
 
 
 def _affordable(spending: Spending, cost: int, seconds: Number) -> int:
-    """Steps of that many evaluations and seconds that the allowance has room for."""
+    """How many steps the allowance has room for, at that many evaluations and seconds per step."""
     left = spending.allowance.evaluations - spending.evaluations
     by_time = spending.allowance.seconds / max(seconds, 1e-9)
     first = spending.problem.settings.judge.first_steps
@@ -115,8 +115,10 @@ def evaluations_per_step(kernel: AbstractKernel) -> int:
     return sum(1 + 3 * (int(steps) + 1) if steps else 1 for steps in leaps)
 
 
-def pilot_metrics(trace: Any, warmup: int, elsewhere: np.ndarray, settings: JudgeSettings) -> Pilot:
-    """Judge pilot chains; `elsewhere` marks those that did not start from the proposal."""
+def pilot_metrics(
+    trace: Trace, warmup: int, elsewhere: np.ndarray, settings: JudgeSettings
+) -> Pilot:
+    """The metrics of chains; `elsewhere` marks those that did not start from the proposal."""
     positions = trace.position[:, warmup:].astype(np.float64)
     squares = np.sum(positions**2, axis=2, keepdims=True)
     values = np.concatenate([positions, squares], axis=2)

@@ -1,12 +1,11 @@
-"""A tuned local move: HMC where gradients help, a random walk where they do not.
+"""A tuned local move: HMC if gradients help, a random walk if they do not.
 
-The scale is that of one mode, not of the whole posterior: the pooled covariance within the
-components of a mixture. The step is tuned on draws until the acceptance is near its optimum
-(0.8 for HMC, 0.3 for a random walk), before any draw is kept; but for a mixture that was fitted to
-the target itself its covariances say enough (`move_within_modes`), and chains judge the result.
+The scale of the move is that of one mode, not of the whole posterior: the pooled covariance within
+the components of a mixture. The step is tuned on draws until the acceptance rate is near its
+optimum (0.8 for HMC, 0.3 for a random walk), before any draw is kept. For a mixture that was fitted
+to the target itself, its covariances set the step without tuning (`move_within_modes`), and pilot
+chains judge the result.
 """
-
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -32,7 +31,7 @@ def within_mode_factor(
     points: Float[Array, "n dim"], key: Key[Array, ""], settings: LearnSettings
 ) -> Float[Array, "dim dim"]:
     """A Cholesky factor of the covariance within modes."""
-    # of one size always, so that nothing is compiled twice
+    # always of the same size, so that nothing is compiled twice
     refine = settings.refine
     rows = np.linspace(0, len(points) - 1, refine.factor_points).astype(int)
     points = on_device(np.asarray(points)[rows])
@@ -49,7 +48,7 @@ def pooled_factor(factor: np.ndarray, mixture: Components) -> np.ndarray:
 
 
 def move_within_modes(proposal: Kernel, gradients: bool, settings: RefineSettings) -> Kernel:
-    """A local move of the size of the components of a mixture, not tuned."""
+    """An untuned local move with the scale of a mixture's components."""
     g = proposal.involution.g  # type: ignore[attr-defined]
     mixture = components_of(proposal.auxiliary)  # type: ignore[arg-type]
     factor = pooled_factor(np.asarray(g.factor.unwrap(), np.float64), mixture)
@@ -84,12 +83,12 @@ def tuning_evaluations(gradients: bool, settings: RefineSettings) -> int:
 
 def untuned_move(
     target: Target,
-    factor: Any,
+    factor: Array | np.ndarray,
     gradients: bool,
     initial: AbstractDistribution | None,
     settings: RefineSettings,
 ) -> tuple[Kernel, float]:
-    """A local move of about the right size, and the acceptance to tune it to."""
+    """A local move of about the right size, and the acceptance rate to tune it to."""
     factor = np.asarray(factor, jnp.result_type(float))
     if gradients:
         size, leaps = settings.hmc_step / target.dim**0.25, settings.tuning_leaps
@@ -100,14 +99,14 @@ def untuned_move(
 
 
 def _quarter_turn(kernel: Kernel, settings: RefineSettings) -> Kernel:
-    """HMC with steps for a quarter of the period of a unit Gaussian; half of it only reflects."""
+    """HMC with leapfrog steps for a quarter of a unit Gaussian's period; half only reflects."""
     step_size = float(kernel.involution.step_size)  # type: ignore[attr-defined]
     count = np.clip(np.ceil(settings.path / step_size), *settings.leap_bounds)
     return _with_steps(kernel, int(count))
 
 
 def _with_steps(kernel: Kernel, count: int) -> Kernel:
-    """HMC with that many leapfrog steps, as an array: one compilation serves every number."""
+    """HMC with that many leapfrog steps, as an array, so that one compilation serves any number."""
     return eqx.tree_at(lambda k: k.involution.num_steps, kernel, on_device(np.asarray(count)))
 
 
@@ -122,7 +121,8 @@ def _moves(kernel: Kernel, positions: Array, key: Array, count: int) -> tuple[Ar
     return states.position, jnp.mean(rates)
 
 
-def _size(kernel: Kernel) -> Any:
+def _size(kernel: Kernel) -> Array:
+    """The step size of HMC or the scale of a random walk."""
     f = kernel.involution
     return f.step_size if isinstance(f, Leapfrog) else f.scale  # type: ignore[attr-defined]
 
@@ -131,7 +131,7 @@ def _size(kernel: Kernel) -> Any:
 def tune_step_size(
     kernel: Kernel, positions: Array, key: Key[Array, ""], goal: float, settings: RefineSettings
 ) -> Kernel:
-    """Scale the step by `exp(gain·(acceptance - goal))`, with a falling gain."""
+    """Scale the step repeatedly by `exp(gain·(acceptance rate - goal))`, with a falling gain."""
     assert isinstance(kernel.involution, RandomWalk | Leapfrog)
 
     def again(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:

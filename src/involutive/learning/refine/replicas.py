@@ -1,8 +1,8 @@
-"""Replicas, where the proposal alone does not mix: a ladder from the learned q to the target.
+"""Replicas, tried where the proposal alone does not mix: a ladder from the learned q to the target.
 
-The ladder's hot end draws from q, together with a share of X; the better q is, the fewer replicas
-it has. It is judged by pilot chains as the composed kernel is, and takes its place if it does
-better for the same work.
+The ladder's hot end draws from q mixed with a share of X; the better q is, the fewer replicas the
+ladder has. Pilot chains measure it as they measure the composed kernel, which it replaces if it has
+more effective draws for the same work.
 """
 
 from dataclasses import replace
@@ -33,9 +33,9 @@ from involutive.training.likelihood import proposal_law
 def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
     """The better of a composed kernel and a ladder of replicas from its proposal to the target.
 
-    Better is who converged, and of two that did, who has more effective draws per unit of work:
-    density evaluations and evaluations of q, in counted operations, which stand for seconds and
-    do not depend on what else the machine does.
+    A kernel that converged is better than one that did not; of two that did, the one with more
+    effective draws per unit of work is better. Work is the number of operations in evaluations of
+    the density and of q, which unlike seconds does not depend on the load of the machine.
     """
     outcome, settings = learned.outcome, problem.settings
     if outcome.converged and outcome.ess_per_draw >= settings.replicas_below:
@@ -46,7 +46,7 @@ def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
         return learned
     try:
         rival, ladder = _measured_ladder(problem, spending, fitted)
-    except KeyboardInterrupt:  # the composed kernel is there
+    except KeyboardInterrupt:  # return the composed kernel
         return learned.recorded(replace(outcome, ended="interrupted"))
     mine, theirs = (_ess_per_work(one, problem, fitted) for one in (learned, rival))
     rows = [
@@ -61,11 +61,11 @@ def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
 def _measured_ladder(
     problem: Problem, spending: Spending, fitted: Fitted
 ) -> tuple[Learned, Ladder]:
-    """A ladder of replicas with what pilot chains say of it."""
+    """A ladder of replicas, measured by pilot chains."""
     key_ladder, key_start, key_pilot = split(problem.keys.replicas, 3)
     kernel = _adapted_ladder(problem, spending, fitted, key_ladder)
     assert kernel.ladder is not None
-    # log Z by the replicas is known better than by the weights of q
+    # replicas estimate log Z better than the weights of q
     looked = replace(fitted.looked, log_z_weights=float(kernel.ladder.log_z))
     fitted = replace(fitted, looked=looked)
     places, elsewhere = pilot_starts(problem, spending, fitted, key_start)
@@ -77,7 +77,7 @@ def _measured_ladder(
 
 
 def _adaptation_fits(spending: Spending, settings: ReplicaSettings) -> bool:
-    """Whether the longest adaptation fits: the barrier, which sets the replicas, is not known."""
+    """Whether the budget allows the longest adaptation: the number of replicas is not known yet."""
     scans = 2 * settings.scans * 2**settings.rounds
     evaluations = scans * settings.ladders * MOST * (3 * (settings.leaps + 1) + 1)
     return spending.allows(evaluations, settings.least_seconds)
@@ -86,7 +86,7 @@ def _adaptation_fits(spending: Spending, settings: ReplicaSettings) -> bool:
 def _adapted_ladder(
     problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
 ) -> Tempered:
-    """A ladder from q and X to the target, adapted and then fixed."""
+    """A ladder from q and X to the target, after adaptation; it is fixed from here on."""
     key_factor, key_adapt = split(key, 2)
     how, dim = problem.settings.replicas, problem.target.dim
     q: AbstractDistribution = proposal_law(fitted.proposal.kernel)

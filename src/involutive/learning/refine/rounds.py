@@ -1,12 +1,11 @@
 """Rounds: chains repair the weights of the modes, and their draws train the next proposal.
 
-The kernel leaves the target invariant whatever was learned, so chains that it makes forget wrong
-weights. Their states train the proposal of the next round. Rounds end when the effective draws per
-draw and the spread of the draws no longer change; a last training at full length follows.
+The kernel leaves the target invariant whatever was learned, so its chains forget wrong weights of
+the modes. Their states train the proposal of the next round. Rounds end when the effective draws
+per draw and the spread of the draws no longer change; a last training at full length follows.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import jax.random as jr
 import numpy as np
@@ -25,6 +24,7 @@ from involutive.learning.refine.local import local_move, tuning_evaluations
 from involutive.learning.settings import LearnSettings, RefineSettings
 from involutive.learning.stages import Fitted, Found, Looked, Proposal, Row
 from involutive.sampling.devices import batches_over, gathered
+from involutive.sampling.trace import Trace
 
 
 def another_round_allowed(problem: Problem, fitted: Fitted, last_seconds: Number) -> bool:
@@ -42,7 +42,7 @@ def another_round_allowed(problem: Problem, fitted: Fitted, last_seconds: Number
 
 
 def next_round(problem: Problem, fitted: Fitted) -> Fitted:
-    """Let chains repair the weights, train briefly, and see whether anything changed."""
+    """Run chains, train a proposal briefly on their draws, and record whether both still change."""
     key = jr.fold_in(problem.keys.rounds, fitted.rounds)
     key_local, key_cover, key_chains, key_judge, key_train = split(key, 5)
     settings, refine = problem.settings, problem.settings.refine
@@ -51,10 +51,10 @@ def next_round(problem: Problem, fitted: Fitted) -> Fitted:
     kept = trace.position[:, trace.position.shape[1] // 2 :]
     fresh = kept.reshape(-1, problem.target.dim)
     draws = np.concatenate([fitted.fresh[len(fitted.fresh) // 2 :], fresh])
-    # on draws it was not trained on: a mode that few chains had reached shows here
+    # score the proposal on draws that it was not trained on, which show modes that it lacks
     rows = np.linspace(0, len(fresh) - 1, refine.judged).astype(int)
     seen = independence_metrics(fitted.proposal.kernel, on_device(fresh[rows]), key_judge)["ess"]
-    # couplings can wait
+    # couplings are trained only where the proposal is very poor; `polish` comes later
     brief = settings.brief(min(settings.fit.reaches, settings.couplings_below))
     proposal = _trained(problem, spending, draws, fitted.proposal, brief, key_train)
     unchanged = len(fitted.fresh) > 0 and _same_spread(fitted.fresh, fresh, refine)
@@ -79,8 +79,8 @@ def next_round(problem: Problem, fitted: Fitted) -> Fitted:
 
 def _run(
     problem: Problem, spending: Spending, fitted: Fitted, keys: tuple[Key[Array, ""], ...]
-) -> Any:
-    """The trace of a round's chains, which move by the proposal and locally."""
+) -> Trace:
+    """Run the chains of a round, which mix the proposal with a local move."""
     key_local, key_cover, key_chains = keys
     settings, refine = problem.settings, problem.settings.refine
     gradients = _gradients(problem, fitted)
@@ -97,7 +97,7 @@ def _run(
 
 
 def polish(problem: Problem, fitted: Fitted) -> Fitted:
-    """Train at full length on the last draws, unless the budget is spent; keep the better."""
+    """Train at full length on the last draws if the budget allows; return the better proposal."""
     spending = problem.spend(problem.settings.budget.rounds, fitted.cost)
     if not spending.allows(training_evaluations(problem.settings)):
         return fitted
@@ -143,18 +143,18 @@ def _trained(
 
 
 def _gradients(problem: Problem, fitted: Fitted) -> bool:
-    """Whether local moves follow gradients."""
+    """Whether local moves use gradients."""
     return problem.target.dim > problem.settings.search.walk_dims and fitted.found.gradients
 
 
 def _steps(fitted: Fitted, settings: LearnSettings) -> int:
-    """Steps that the chains of the next round make."""
+    """The number of steps of the next round's chains."""
     reaches = fitted.proposal.ess >= settings.fit.reaches
     return settings.round_steps * (1 if reaches else settings.refine.longer)
 
 
 def _same_spread(old: np.ndarray, fresh: np.ndarray, settings: RefineSettings) -> bool:
-    """Whether two quantiles of two sets of draws agree, relative to their gap."""
+    """Whether two quantiles of two sets of draws agree, relative to the range between them."""
     quantiles = settings.same_quantiles
     before, now = (np.quantile(draws, quantiles, axis=0) for draws in (old, fresh))
     width = np.maximum(before[1] - before[0], 1e-300)

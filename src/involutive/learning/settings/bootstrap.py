@@ -1,4 +1,4 @@
-"""The paper's way to learn without draws: sizes of `strategy="bootstrap"`."""
+"""Sizes of `strategy="bootstrap"`, the paper's way to learn without draws."""
 
 from dataclasses import dataclass
 
@@ -11,20 +11,20 @@ class BootstrapSettings:
     """Sizes of `learn(..., strategy="bootstrap")`.
 
     Args:
-        auxiliary: fewest auxiliary dimensions. [the paper's in two dimensions]
+        auxiliary: minimum auxiliary dimensions. [the paper's in two dimensions]
         auxiliary_per_dim: auxiliary dimensions per dimension of the target. [a guess]
         starts: draws of X that chains start from. [a guess]
         first_step: step of the first random walk, in sds of X. [a guess]
-        chance: chance of a local move in the kernel that is returned. [a guess]
+        chance: probability of a local move in the kernel that is returned. [a guess]
         rounds: rounds of the full schedule. [A-NICE-MC's ten]
-        least_rounds: fewest rounds of a small budget. [a guess]
+        least_rounds: minimum rounds of a small budget. [a guess]
         updates: updates per round of the full schedule. [a guess]
-        least_updates: fewest of them. [a guess]
-        looks: looks at the held-out draws per round. [a guess]
+        least_updates: minimum updates per round. [a guess]
+        looks: evaluations on held-out draws per round. [a guess]
         draws: draws per chain and round of the full schedule. [a guess]
-        least_draws: fewest of them. [a guess]
-        burn_in: steps discarded before them. [a guess]
-        least_burn_in: fewest of those. [a guess]
+        least_draws: minimum draws per chain and round. [a guess]
+        burn_in: steps discarded before those draws. [a guess]
+        least_burn_in: minimum steps discarded. [a guess]
 
     Raises:
         InputError: if a number is negative.

@@ -1,4 +1,4 @@
-"""How a budget is shared out among the stages, and what sizes it allows."""
+"""How a budget is divided among the stages, and the minimum sizes of a small one."""
 
 from dataclasses import dataclass
 
@@ -8,16 +8,15 @@ from involutive.learning.settings.checks import check_not_negative
 
 @dataclass(frozen=True)
 class BudgetSettings:
-    """How learning shares out its budget, and the smallest sizes that a small budget leaves.
+    """How learning divides its budget among stages, and the minimum sizes of a small budget.
 
     Args:
-        default_seconds: wall time where no budget is given; what the default sizes need is far
-            less. [a guess]
+        default_seconds: wall time if no budget is given, far more than the default sizes need.
+            [a guess]
         usual_seconds: wall time that the default sizes take on two cores, compilation included.
             [a guess]
         usual_evaluations: density evaluations that the default sizes take. [a guess]
-        least_evaluations: density evaluations below which nothing can be found, let alone measured.
-            [a guess]
+        least_evaluations: density evaluations below which no search is made. [a guess]
         least_scale: smallest factor by which a small budget shrinks the sizes. [a guess]
         search: share of the budget after which the search must have ended. [a guess]
         fit: the same for the fit of a mixture. [a guess]
@@ -25,14 +24,15 @@ class BudgetSettings:
         rounds: the same for rounds. [a guess]
         pilot: the same for the pilot chains. [a guess]
         replicas: the same for replicas. [a guess]
-        look: the same for the last look. [a guess]
-        least_climbers: fewest climbers of a search made smaller. [a guess]
-        least_search_draws: fewest draws of X among which places to climb from are picked. [a guess]
-        least_particles: fewest particles of annealing. [a guess]
-        least_fit_draws: fewest weighted draws that a mixture is fitted to at once. [a guess]
-        least_round_chains: fewest chains of a round. [a guess]
-        least_round_steps: fewest steps of those chains. [a guess]
-        least_updates: fewest updates of a training. [a guess]
+        look: the same for the final search. [a guess]
+        least_climbers: minimum climbers of a search. [a guess]
+        least_search_draws: minimum draws of X among which places to climb from are chosen.
+            [a guess]
+        least_particles: minimum particles of annealing. [a guess]
+        least_fit_draws: minimum weighted draws that a mixture is fitted to at once. [a guess]
+        least_round_chains: minimum chains of a round. [a guess]
+        least_round_steps: minimum steps of those chains. [a guess]
+        least_updates: minimum updates of a training. [a guess]
 
     Raises:
         InputError: if a number is negative.

@@ -1,4 +1,4 @@
-"""What holds for every group of settings: no number is negative."""
+"""The check of every group of settings: no number is negative."""
 
 from dataclasses import fields, is_dataclass
 from typing import Any

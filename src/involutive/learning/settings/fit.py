@@ -11,52 +11,60 @@ class FitSettings:
     """Sizes and thresholds of the fit of a proposal.
 
     Args:
-        reaches: effective draws per draw of a mixture that repairs weights as it is. [a guess]
-        searches: second searches, each after a refit with what the one before had found. [a guess]
-        far_draws: draws of X that the wide component covers. [a guess]
-        em_iterations: most iterations of EM from scratch. [a guess]
-        em_rise: nats per point below which EM stops; the rest is left to tuning. [a guess]
-        em_floor: variance added to every coordinate, in whitened units. [a guess]
-        prior_points: points per dimension that a component counts as when it is fitted again.
+        reaches: effective draws per draw from which a mixture reaches the modes without training.
             [a guess]
-        lack: largest factor by which a lack of q at a point counts in seeding. [a guess]
-        beyond: factor above the largest weight at which a point is not covered. [a guess]
-        stretch: excess of the stretched covariances of the importance distribution, times
-            dim^(-1/2). [a guess]
+        searches: maximum second searches, each after a refit with the modes of the previous one.
+            [a guess]
+        far_draws: draws of X that the wide component covers. [a guess]
+        em_iterations: maximum iterations of EM from scratch. [a guess]
+        em_rise: rise of the mean log-likelihood, in nats, below which EM stops. [a guess]
+        em_floor: variance added to every coordinate, in whitened units. [a guess]
+        prior_points: pseudo-points per dimension by which a refit shrinks a component towards its
+            previous value. [a guess]
+        lack: maximum factor by which p/q at a point raises its chance to seed a component.
+            [a guess]
+        beyond: factor above the largest p/q of weighted draws from which a point is uncovered.
+            [a guess]
+        stretch: covariances are stretched by 1 + stretch·dim^(-1/2) in the importance distribution.
+            [a guess]
         wide_covariance: factor on the covariance of X and the points in the wide normal. [a guess]
-        wide_clip: median deviations beyond which points are drawn in for it. [a guess]
+        wide_clip: median absolute deviations at which points are clipped for it. [a guess]
         overlap: Bhattacharyya distance below which two components overlap. [a guess]
-        light: weight of the components, in all, that lie between modes and link none. [a guess]
-        least_share: of the mass of the heaviest mode, that a mode's component gets. [a guess]
+        light: total weight of the lightest components, which do not link two modes. [a guess]
+        least_share: minimum weight of a mode's component, relative to the heaviest mode's.
+            [a guess]
         per_mode: components per mode in the first mixture. [a guess]
-        most_modes: modes that the first mixture has components for. [a guess]
+        most_modes: maximum modes that the first mixture has components for. [a guess]
         first_fewer: factor by which the first mixture is smaller than EM affords. [a guess]
         first_components: bounds on the components of the first mixture. [a guess]
         second_components: bounds on the components of the second. [a guess]
         first_em: factor on `em_steps` in the fit to the points found. [a guess]
-        tried: shares of `fit_draws` in the samples that a mixture is tried on; the last judges it.
+        tried: sizes, as shares of `fit_draws`, of the samples that a mixture is tried on; the last
+            one judges it. [a guess]
+        judged_share: size of the sample that judges a mixture, per size that it is fitted to.
             [a guess]
-        judged_share: share of a sample's size that judges a mixture. [a guess]
-        polish_share: share of `fit_draws` per batch where modes join a mixture or it is poor.
+        polish_share: batch size, as a share of `fit_draws`, if modes joined or a mixture is poor.
             [a guess]
-        polish_bounds: the same bounds where a mixture is fitted to as many as EM affords. [a guess]
-        em_points: points whose responsibilities EM computes in a fraction of a second: times the
-            components, and times components and squared dimension. [a guess]
-        found_share: share of the points found that seed components beside weighted draws; of a
-            sample's size, that join the first. [a guess]
+        polish_bounds: bounds on that share if the batch has as many draws as EM can afford.
+            [a guess]
+        em_points: what EM computes in a fraction of a second: points times components, and points
+            times components times squared dimension. [a guess]
+        found_share: share of the points found that seed components beside weighted draws; also the
+            number of points that join the first sample, as a share of its size. [a guess]
         helps: factor of effective draws that more components or draws must gain. [a guess]
-        nearly: of `good_enough`, from which draws are lacking and not components. [a guess]
+        nearly: share of `good_enough` from which more components are not tried. [a guess]
         settled: effective draws per draw from which only more draws help. [a guess]
-        worth: factor of effective draws that another batch must promise. [a guess]
+        worth: factor of effective draws that another batch must be expected to gain. [a guess]
         together: batches that a mixture is fitted to together. [a guess]
-        most_falls: batches without gain after which the fit ends. [a guess]
+        most_falls: successive batches without gain after which the fit ends. [a guess]
         keeps: share of its effective draws that a mixture must keep on new draws, or it is
             refitted. [a guess]
-        training_looks: looks at the held-out draws in a training. [a guess]
-        training_scorings: scorings of mixtures in a training, about. [a guess]
+        training_looks: evaluations on held-out draws in a training. [a guess]
+        training_scorings: approximate number of mixtures scored in a training. [a guess]
         tune_slower: factor between the rates at which couplings are trained and tuned. [a guess]
-        patience: looks without improvement after which the training of a mixture ends. [a guess]
-        tolerance: least improvement of the held-out objective that counts. [a guess]
+        patience: held-out evaluations without improvement after which the training of a mixture
+            ends. [a guess]
+        tolerance: minimum improvement of the held-out objective that counts. [a guess]
 
     Raises:
         InputError: if a number is negative.

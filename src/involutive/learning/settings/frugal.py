@@ -1,4 +1,4 @@
-"""Frugal learning: for densities whose calls are dear, so that evaluations are the cost."""
+"""Frugal learning, for densities whose calls are expensive."""
 
 from dataclasses import dataclass
 
@@ -8,88 +8,91 @@ from involutive.learning.settings.checks import check_not_negative
 
 @dataclass(frozen=True)
 class FrugalSettings:
-    """When learning is frugal, and the sizes and thresholds of it.
+    """When learning is frugal, and its sizes and thresholds.
 
     Args:
         on: True for always, False for never; None to decide by the budget and by the cost of a
             call. [the user's choice]
         below: evaluations of a budget below which learning is frugal. [a guess]
-        ordinary: evaluations of ordinary learning without gradients: where so many calls of a
-            density on the host, as timed, exceed the budget in seconds, learning is frugal.
+        ordinary: evaluations of ordinary learning without gradients. Learning is frugal if so many
+            calls of a density on the host would exceed the budget in seconds.
             [measured by `python -m involutive.bench.frugal --ordinary`]
-        timed_calls: calls that are timed; the quickest counts. [a guess]
-        timed_pool: calls at once where a pool makes them. [a guess]
-        speed: arithmetic operations per second of a JAX density, by which the same is decided
-            without a clock. [a guess, on the fast side]
-        most_dim: coordinates up to which learning is frugal unless told: Hessians take as many
-            evaluations as a coordinate squared. [a guess]
+        timed_calls: calls that are timed; the minimum counts. [a guess]
+        timed_pool: simultaneous calls if a pool makes them. [a guess]
+        speed: arithmetic operations per second of a JAX density, whose calls are not timed.
+            [a guess, on the fast side]
+        most_dim: maximum dimension of frugal learning unless `on` is True: the evaluations for a
+            Hessian grow as the squared dimension. [a guess]
         advised: evaluations per dimension that are advised where a budget was too small. [a guess]
-        goal: effective draws that will be asked of the kernel: a batch must save more evaluations
-            there than it costs. [the benchmark's goal]
-        first: draws of the first batch, and as many more per dimension. [a guess]
+        goal: effective draws that the user will want. A batch must save more evaluations on the
+            way to them than it costs. [the benchmark's goal]
+        first: draws of the first batch, and additional draws per dimension. [a guess]
         widths: multiples of X's width in the first batch, beside X itself. [a guess]
         width_share: share of the first batch at those widths. [a guess]
-        ascents: ascents per party. [a guess]
-        least_ascents: fewest ascents of a first search. [a guess: a mode that one start in twenty
+        ascents: ascents per group. [a guess]
+        least_ascents: minimum ascents of a first search. [a guess: a mode that one start in twenty
             leads to is missed by one search in ten]
-        per_mode: fewest ascents per mode that was found. [a guess: coupon collector's]
-        most_ascents: most ascents of it. [a guess]
+        per_mode: minimum ascents per mode found. [a guess: coupon collector's]
+        most_ascents: maximum ascents of a first search. [a guess]
         later_ascents: ascents of a later search. [a guess]
-        rare: ascents that end in a rarely seen mode, at most. [a guess]
-        unseen: modes rarely seen, per ascent, with which the search may end: by Good and Turing
-            they tell of what was not seen. [a guess]
+        rare: maximum ascents that end in a rarely seen mode. [a guess]
+        unseen: rarely seen modes per ascent at which the search may end; by Good and Turing they
+            estimate the chance of an unseen mode. [a guess]
         ascent_share: share of a budget of evaluations that ascents may take. [a guess]
-        ascent_steps: most steps of an ascent. [a guess]
+        ascent_steps: maximum steps of an ascent. [a guess]
         ascent_rise: nats of predicted rise below which an ascent ends. [a guess]
         probe: first distance of a probe for slopes, in sds of X. [a guess]
         probe_scale: later distances, in local scales. [a guess]
         probe_least: smallest distance, in sds of X. [a guess]
         trust: first length of a step, in sds of X times √dim. [a guess]
-        trust_change: factors on it after a step that failed and one that rose. [a guess]
+        trust_change: factors on that length after a failed step and after one that rose. [a guess]
         tries: lengths of the step that are tried. [a guess]
         try_noise: sd of the noise on a try, in local scales. [a guess: its density must be known]
-        along: places between two tops, shares of the way, at which a valley would show. [a guess]
+        along: places between two tops, as shares of the distance, where a valley is looked for.
+            [a guess]
         valley: nats below the lower of two tops that make a valley between two modes. [a guess]
-        regressed_points: evaluations near a top, per term of a quadratic, without which none is
-            fitted to them. [a guess]
-        regressed_radius: how far beyond √dim local scales they lie at most. [a guess]
-        regressed_rest: nats by which the quadratic may err. [a guess]
-        regressed_least: least curvature of it, in local scales. [a guess]
-        regressed_draws: draws around every top beforehand, per term. [a guess]
+        regressed_points: minimum evaluations near a top, per term of the quadratic fitted to them.
+            [a guess]
+        regressed_radius: their maximum distance from the top beyond √dim, in local scales.
+            [a guess]
+        regressed_rest: maximum root mean squared residual of the quadratic, in nats. [a guess]
+        regressed_least: minimum curvature of the quadratic, in local scales. [a guess]
+        regressed_draws: draws around every top before the regression, per term. [a guess]
         widest: largest scale of a mode, in sds of X. [a guess]
-        batch: draws of a batch, and as many more per dimension. [a guess]
+        batch: draws of a batch, and additional draws per dimension. [a guess]
         batch_growth: share of the first batch's size by which every batch grows. [a guess]
         effective: effective draws per dimension below which weights are tempered. [a guess]
-        held: share of the evaluations that candidates are compared on. [a guess]
+        held: share of the evaluations held out to compare candidates. [a guess]
         more: factor on the number of components of a larger candidate. [a guess]
-        most_components: most components. [a guess]
+        most_components: maximum number of components. [a guess]
         points_per: effective draws per component and dimension of a larger candidate. [a guess]
         helps: factor of effective draws that a larger candidate must gain. [a guess]
         poor: effective draws per draw below which a batch explores. [a guess]
-        exploring: shares of an exploring batch: q, q stretched, scouts around the points that q
-            covers least, one wide normal over X. [a guess]
-        settled: the same shares of a later batch. [standard: defensive importance sampling,
-            Hesterberg 1995]
-        gains: factor of effective draws in all by which a tempered batch pays. [a guess]
-        scout_pool: points that q covers least, per scout, of which scouts are picked. [a guess]
+        exploring: shares of an exploring batch: q, q stretched, normals around the points with the
+            largest p/q, one wide normal over X. [a guess]
+        settled: the same shares of a batch that does not explore.
+            [standard: defensive importance sampling, Hesterberg 1995]
+        gains: factor of effective draws in all that a tempered batch must gain. [a guess]
+        scout_pool: points with the largest p/q, per scout, among which scouts are chosen. [a guess]
         below_level: share of the mass below the level of p/q that a mode must exceed to count as
             missed. [a guess]
-        scouts: points that scouts are drawn around. [a guess]
-        most_batches: most batches between two searches. [a guess]
-        patience: of the evaluations that a perfect proposal would save, the share that batches in a
-            row may cost without paying for themselves. [a guess]
+        scouts: number of normals around points with the largest p/q. [a guess]
+        most_batches: maximum batches between two searches. [a guess]
+        patience: maximum cost of successive batches that do not pay, as a share of the evaluations
+            that a perfect proposal would save. [a guess]
         unexplained: nats by which p must exceed the tails of known modes at a place from which a
             later search ascends. [a guess]
-        searches: searches after the first, each for what the mixture misses. [a guess]
+        searches: maximum searches after the first, each for modes that the mixture misses.
+            [a guess]
         given_share: share of the first batch from a given kernel's proposal. [a guess]
-        trusted: effective draws, in all, without which weights judge nothing. [standard: Vehtari et
-            al. 2021]
+        trusted: effective draws in all below which weights do not judge the proposal. [standard:
+            Vehtari et al. 2021]
         least_ess: effective draws per draw below which the proposal is said to fail. [a guess]
         tails: candidate shares of proposals from components stretched by `stretches`. [a guess]
         stretches: factors on the covariances of those components. [a guess]
-        warmup: steps to discard, most of which serve the chains that start elsewhere. [a guess]
-        starts: weighed draws that chains start from. [a guess]
-        start_width: sd around them, in the scale within modes. [a guess]
+        warmup: steps to discard, needed by chains that start away from the proposal. [a guess]
+        starts: weighted draws that chains start from. [a guess]
+        start_width: sd around those draws, in the scale within modes. [a guess]
 
     Raises:
         InputError: if a number is negative.

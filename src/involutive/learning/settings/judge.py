@@ -1,4 +1,4 @@
-"""Judging: how proposal and local move are composed, and what pilot chains must show."""
+"""Judging: how proposal and local move are composed, and thresholds of pilot chains."""
 
 from dataclasses import dataclass
 
@@ -11,37 +11,35 @@ class JudgeSettings:
     """Sizes and thresholds of composing a kernel and measuring it on pilot chains.
 
     Args:
-        rarely: chances of a local move beside a good proposal, in the order to try. [a guess]
+        rarely: probabilities of a local move beside a good proposal, in the order to try. [a guess]
         often: the same beside a fair one. [a guess]
-        keeps: of the proposal's effective draws that the kernel must have; else chains get stuck.
-            [a guess]
+        keeps: share of the proposal's effective draws that the kernel must have; with fewer, chains
+            get stuck. [a guess]
         alone: effective draws per draw at which a poor proposal with local moves is kept. [a guess]
-        hoped: of them that pilot chains must bear out before learning ends. [a guess]
-        covering: batches of 2000 evaluations that the choice of tails takes: draws, and its own.
-            [counted]
-        least_pilot: steps without which a pilot says nothing. [a guess]
-        least_chains: chains without which a pilot says nothing. [a guess]
-        warmup: bounds on the steps to discard; as many as the lower bound of effective draws take
-            in between. [a guess]
+        hoped: share of the estimated effective draws that pilot chains must confirm. [a guess]
+        covering: batches of 2000 evaluations that the choice of tails takes. [counted]
+        least_pilot: minimum steps of a pilot. [a guess]
+        least_chains: minimum chains of a pilot. [a guess]
+        warmup: bounds on the steps to discard; between them it is the lower bound divided by the
+            effective draws per draw. [a guess]
         place_tries: draws of the proposal, or places elsewhere, per chain to start. [a guess]
         mixture_tries: the same where the proposal is a mixture, whose draws cost little. [a guess]
         largest_rhat: R-hat of chains that agree. [standard: Vehtari et al. 2021; the verdict on
             draws asks for the same]
-        rhat_noise: what is added to it, per effective draw of the pilot. [a guess]
-        largest_groups: nested R-hat between groups of starts, for the few draws of a pilot.
+        rhat_noise: this number divided by the effective draws of the pilot is added to it.
             [a guess]
-        past_steps: steps of a pilot that a deadline cuts short: fewer say nothing of mixing.
-            [a guess]
+        largest_groups: maximum nested R-hat between the two groups of starts. [a guess]
+        past_steps: minimum steps of a pilot that a deadline cuts short. [a guess]
         first_steps: steps after which the time of a step is known. [a guess]
-        tuning_seconds: seconds of the budget without which no local move is tuned: it and the
-            chains must be compiled. [measured by `python -m involutive.bench.budgets`]
+        tuning_seconds: seconds left below which no local move is tuned, since it and the chains
+            must be compiled. [measured by `python -m involutive.bench.budgets`]
         pilot_seconds: the same for pilot chains. [measured likewise]
         pilot_longer: how much longer pilot chains take than the tuning before them. [a guess]
         least_ess: effective draws below which ESS and R-hat are themselves uncertain. [standard:
             Vehtari et al. 2021]
-        early_chance: chance of a local move in a kernel that is returned unmeasured. [a guess]
-        early_points: points found below which such a kernel is a random walk alone. [a guess]
-        early_components: fewest components of a mixture fitted to points that were never weighed.
+        early_chance: probability of a local move in a kernel that is returned unmeasured. [a guess]
+        early_points: points found below which such a kernel is only a random walk. [a guess]
+        early_components: minimum components of a mixture fitted without importance weights.
             [a guess]
         early_per_mode: components per mode in it. [a guess]
         early_draws: draws of X that give the random walk its scales. [a guess]

@@ -1,4 +1,4 @@
-"""The settings of `learn`: the dials that a user turns, and one group of the others per stage."""
+"""The settings of `learn`: the main dials, and one group of further settings per stage."""
 
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 
@@ -32,29 +32,28 @@ GROUPS = {
 
 @dataclass(frozen=True, repr=False)
 class LearnSettings:
-    """Sizes and thresholds of learning: the search, the fit, the rounds, the judgement.
+    """Sizes and thresholds of learning: search, fit, rounds and judging.
 
-    The fields of plain numbers are the dials that a user turns; the rest lies in one group per
-    stage.
+    The fields with plain numbers are the main dials; the others are in one group per stage.
 
     Args:
         initial_sd: sd of the default initial distribution X = N(0, sd² I). [as in the benchmark]
         climbers: points that climb the density. [measured by `involutive experiment recipe`]
-        search_draws: draws of X among which the best places to climb from are picked. [recipe]
+        search_draws: draws of X among which the best places to climb from are chosen. [recipe]
         particles: particles of annealing. [recipe]
         widths: multiples of X's width that climbs start from. [a guess; wide and narrow modes]
         growth: factors by which the reached region must have outgrown X before another pass of
             climbs starts around it; one pass per entry. [a guess]
         screen_steps: ascent steps after which starting places are compared. [a guess]
-        climb_steps: most ascent steps per climb. [a guess]
+        climb_steps: maximum ascent steps per climb. [a guess]
         spread_steps: MCMC moves that spread a climber over its mode. [a guess]
-        temperatures: most temperatures of annealing. [a guess]
+        temperatures: maximum temperatures of annealing. [a guess]
         anneal_ess: share of particles that stay effective from one temperature to the next.
             [standard: 0.5 to 0.9]
         anneal_moves: MCMC moves per temperature. [a guess]
         resample_ess: effective draws of X above which annealing is skipped. [a guess]
-        spike_nats: log mass by which a mode may lie below the total before it counts as a spike of
-            no mass. [a guess]
+        spike_nats: a mode whose log mass lies so far below the total is a spike without mass.
+            [a guess]
         second_search: share of `climbers` and `particles` in the second search, which looks for
             what the first one missed. [a guess]
         em_operations: arithmetic operations per iteration of EM that bound the number of mixture
@@ -65,11 +64,11 @@ class LearnSettings:
             [standard: defensive importance sampling, Hesterberg 1995]
         wide_share: share of proposals from the wide normal over X. [a guess]
         em_steps: iterations of EM per batch of weighted draws. [a guess]
-        most_batches: most batches of weighted draws in the last fit. [a guess]
+        most_batches: maximum batches of weighted draws in the last fit. [a guess]
         good_enough: effective draws per draw at which nothing more is added. [a guess]
         suffices: effective draws per draw of a weighted mixture that ends learning. [recipe]
-        trusts_weights: effective draws per draw above which importance weights may choose
-            components. [a guess]
+        trusts_weights: effective draws per draw above which importance weights choose components.
+            [a guess]
         poor: effective draws per draw below which a local move precedes every proposal. [recipe]
         missed: share of the points found that a proposal may leave uncovered. [a guess]
         tails: candidate shares of proposals drawn from components stretched by `tail_stretch`.
@@ -81,26 +80,28 @@ class LearnSettings:
         coupling_width: units in a hidden layer of a coupling. [a guess]
         batch: points per update. [a guess]
         training_draws: draws that a training works on. [a guess]
-        learning_rate: of Adam when a mixture is tuned; falls to zero along a cosine. [a guess]
-        coupling_rate: of Adam for couplings; a quarter of it when they are tuned. [a guess]
+        learning_rate: initial rate of Adam when a mixture is tuned; it falls along a cosine to 0.
+            [a guess]
+        coupling_rate: initial rate of Adam for couplings; a quarter of it when they are tuned.
+            [a guess]
         round_chains: chains that refresh the training draws. [recipe]
         round_steps: steps of those chains per round; the second half is kept. [recipe]
-        most_rounds: most rounds. [recipe]
+        most_rounds: maximum number of rounds. [recipe]
         round_shorter: factor by which a round's training is shorter than the last one's. [a guess]
         replicas_below: effective draws per draw below which replicas are tried. [a guess]
         pilot_chains: chains that measure the learned kernel. [as many as `sample` runs]
-        pilot_draws: draws of each. [a guess]
-        pilot_least: fewest draws of each, whatever the budget. [a guess]
-        budget: how a budget is shared out among the stages.
+        pilot_draws: draws per pilot chain. [a guess]
+        pilot_least: minimum draws per pilot chain, whatever the budget. [a guess]
+        budget: how a budget is divided among the stages.
         search: draws of X, climbs, annealing, and the second search.
         fit: EM, importance weights, and training on draws.
         structure: products, hierarchies, symmetries and heavy tails.
         refine: rounds of chains and training, and the local move.
         replicas: the ladder of replicas.
-        judge: composing, and what pilot chains must show.
-        look: the last look for what was missed.
+        judge: composing, and thresholds of pilot chains.
+        look: the final search for missed mass.
         bootstrap: sizes of `strategy="bootstrap"`.
-        frugal: learning where every evaluation is dear.
+        frugal: learning where evaluations are expensive.
 
     Raises:
         InputError: if a number is negative, or a group is not of its class.
@@ -181,7 +182,7 @@ class LearnSettings:
     def __repr__(self) -> str:
         """The dials, and the groups that differ from their defaults.
 
-        Checkpoints compare it: those saved before there were groups must still resume.
+        Checkpoints compare this text, and files from before there were groups must still resume.
         """
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         shown = [
@@ -192,7 +193,7 @@ class LearnSettings:
         return f"LearnSettings({', '.join(shown)})"
 
     def scaled(self, search: Number, rounds: Number) -> "LearnSettings":
-        """The same with a smaller search and shorter rounds; factors above one change nothing."""
+        """The settings with a smaller search and shorter rounds; factors are at most one."""
         search, rounds, least = min(search, 1.0), min(rounds, 1.0), self.budget
 
         def smaller(size: Number, factor: Number, least: int) -> int:
@@ -212,7 +213,7 @@ class LearnSettings:
         )
 
     def brief(self, couplings_below: Number) -> "LearnSettings":
-        """Shorter trainings, for a round that another one follows."""
+        """The settings with shorter trainings, for a round that another round follows."""
         return replace(
             self,
             tune_steps=max(int(self.tune_steps / self.round_shorter), 1),

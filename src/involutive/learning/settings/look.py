@@ -1,4 +1,4 @@
-"""The last look: where p and q are compared, and how much may be missed."""
+"""The final search: where p and q are compared, and how much mass may be missed."""
 
 from dataclasses import dataclass
 
@@ -8,31 +8,31 @@ from involutive.learning.settings.checks import check_not_negative
 
 @dataclass(frozen=True)
 class LookSettings:
-    """Sizes and thresholds of the last look for what proposal and chains have missed.
+    """Sizes and thresholds of the final search for mass that proposal and chains have missed.
 
     Args:
-        own_draws: draws of q, whose largest p/q is the level above which q is said to miss.
-            [a guess]
+        own_draws: draws of q; a point whose p/q exceeds their maximum is missed by q. [a guess]
         widths: multiples of X's width at which p and q are compared. [guesses]
         stretches: factors on the proposal's draws about their centre. [guesses]
         best: climbs from the highest p/q, per climb from q. [a guess]
         random: climbs from X, per climb from q. [a guess]
-        scanned: arithmetic operations of q that bound the places compared; about a second.
+        scanned: arithmetic operations of q at all places compared, at most; about a second.
             [a guess]
         place_draws: share of `search_draws` that bounds the places per group. [a guess]
         place_share: share of the evaluations left that the places may take. [a guess]
         climb_share: share of the evaluations left that climbs may take. [a guess]
-        climb_gradients: gradients of a usual climb; of a hundred at most. [a guess]
-        climbers: of the search, from which on the look has all of its climbs. [the default]
-        usual: climbs where the budget has room for them. [a guess]
-        fewest: climbs below which there is no look. [a guess]
-        least_seconds: seconds of the budget without which there is no look. [measured by `python -m
+        climb_gradients: gradients of a typical climb; the maximum is a hundred. [a guess]
+        climbers: climbers of the search from which the final search has all of its climbs.
+            [the default]
+        usual: minimum climbs if the budget has room for them. [a guess]
+        fewest: climbs below which no final search is made. [a guess]
+        least_seconds: seconds left below which no final search is made. [measured by `python -m
             involutive.bench.budgets`]
-        largest: share of the mass that may be missed. [a guess]
-        chains: chains that show whether they go where the proposal does not. [a guess]
+        largest: maximum share of the mass that may be missed. [a guess]
+        chains: chains that test whether the kernel visits the missed mass. [a guess]
         chain_tries: draws of q per chain to start. [a guess]
         steps: steps of those chains. [a guess]
-        visited: of a missed mass that chains must hold to have been there. [a guess]
+        visited: share of their draws, per missed mass, that must lie there. [a guess]
 
     Raises:
         InputError: if a number is negative.

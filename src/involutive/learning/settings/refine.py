@@ -11,29 +11,30 @@ class RefineSettings:
     """Sizes and thresholds of rounds and of local moves.
 
     Args:
-        longer: factor of steps for chains whose proposal hardly reaches anything. [a guess]
+        longer: factor on the steps of chains whose proposal is very poor. [a guess]
         gains: factor of effective draws that a round must gain to be followed by another. [a guess]
         judged: fresh draws that the previous proposal is scored on. [a guess]
-        same: of the spread, within which quantiles of two sets of draws count as equal. [a guess]
+        same: share of the spread within which quantiles of two sets of draws count as equal.
+            [a guess]
         same_quantiles: the quantiles of every coordinate that are compared. [a guess]
-        training_seconds: seconds of the budget without which nothing is trained: it, and what
-            measures it, must be compiled. [measured by `python -m involutive.bench.budgets`]
-        local_share: chance of a local move in the chains of a round. [a guess]
+        training_seconds: seconds left below which nothing is trained, since training and metrics
+            must be compiled. [measured by `python -m involutive.bench.budgets`]
+        local_share: probability of a local move in the chains of a round. [a guess]
         tuning_points: draws that the step size of a local move is tuned on. [a guess]
         tuning_rounds: updates of the step size. [a guess]
         tuning_moves: steps per update. [a guess]
         tuning_leaps: leapfrog steps of HMC while it is tuned. [a guess]
         tuning_gain: change of log step per excess of the acceptance rate, at first. [a guess]
-        tuning_decay: share by which the divisor of that gain grows per update. [a guess]
-        factor_points: draws that the scale within modes is taken from. [a guess]
-        factor_components: mixture components that separate the modes for it. [a guess]
+        tuning_decay: update i has that gain divided by 1 + tuning_decay·i. [a guess]
+        factor_points: draws from which the scale within modes is estimated. [a guess]
+        factor_components: mixture components that separate the modes for that. [a guess]
         hmc_step: first step of HMC, times dim^(-1/4), in the scale within modes. [a guess]
         hmc_acceptance: acceptance rate that HMC is tuned to. [standard: near-optimal]
         walk_step: first step of a random walk, times dim^(-1/2). [standard: 2.38/√d]
         walk_acceptance: acceptance rate that a random walk is tuned to. [standard: near-optimal]
-        path: length of a trajectory of HMC: a quarter of a unit Gaussian's period, about.
+        path: length of a trajectory of HMC, about a quarter of a unit Gaussian's period.
             [standard: π/2]
-        leap_bounds: fewest and most leapfrog steps of it. [a guess]
+        leap_bounds: minimum and maximum leapfrog steps of a trajectory. [a guess]
 
     Raises:
         InputError: if a number is negative.

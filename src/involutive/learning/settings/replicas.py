@@ -20,9 +20,9 @@ class ReplicaSettings:
         scans: scans of the first round of adaptation. [a guess]
         rounds: rounds of adaptation, each twice as long as the one before. [a guess]
         trips_per_draw: round trips per draw that scans are repeated for. [a guess]
-        most_scans: scans per draw at most. [a guess]
+        most_scans: maximum scans per draw. [a guess]
         adapting: share of the stage's time that adaptation may take. [a guess]
-        least_seconds: seconds left below which nothing is begun. [a guess]
+        least_seconds: seconds left below which no ladder is tried. [a guess]
 
     Raises:
         InputError: if a number is negative.

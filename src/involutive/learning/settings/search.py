@@ -11,18 +11,21 @@ class SearchSettings:
     """Sizes and thresholds of the search for modes.
 
     Args:
-        initial_wider: sds of given starting points per sd of the X around them. [a guess]
-        attempts: batches of X that are drawn until enough points have a finite density. [a guess]
+        initial_wider: sd of the normal X around given starting points, in sds of the points.
+            [a guess]
+        attempts: maximum batches of X drawn until enough points have a finite density. [a guess]
         first_share: share of the stage's evaluations that the first draws of X take. [a guess]
         gradient_points: points at which gradients are tried. [a guess]
         gradient_finite: share of them at which gradients must be finite. [a guess]
         gradient_nonzero: share of the finite ones that must not be zero. [a guess]
-        frugal_climb: evaluations below which gradients cost more than they find. [a guess]
+        frugal_climb: evaluations left below which nothing climbs, as gradients are too expensive.
+            [a guess]
         walk_dims: dimensions in which a random walk spreads as well as HMC, and compiles sooner.
             [a guess]
-        parties: groups of climbers, one after the other, between which time is checked. [a guess]
+        parties: successive groups of climbers, between which time is checked. [a guess]
         start_tries: draws of X per climb at every width, so that enough are finite. [a guess]
-        around: widths of the reached region in which further climbs start. [a guess]
+        around: size of the box in which further climbs start, in widths of the reached region.
+            [a guess]
         around_places: places drawn there per climber, so that enough are finite. [a guess]
         around_climbs: share of the climbers that climb from there. [a guess]
         extent: quantiles of every coordinate between which a region lies. [a guess]
@@ -30,17 +33,18 @@ class SearchSettings:
         step_bounds: smallest and largest step of an ascent. [a guess]
         step_growth: share by which a step grows while its gradient keeps its sign. [standard:
             Rprop]
-        step_cut: share by which it shrinks when not. [standard: Rprop]
-        check_every: ascent steps in which some point must rise by `rise`. [a guess]
+        step_cut: share by which it shrinks when the sign changes. [standard: Rprop]
+        check_every: number of ascent steps in which some point must rise by `rise`. [a guess]
         rise: nats that count as a rise. [a guess]
-        newton_steps: most Newton steps after the ascent: one reaches the top of a normal. [a guess]
+        newton_steps: maximum Newton steps after an ascent; one reaches the top of a normal.
+            [a guess]
         same_top: local sds within which two tops are one mode. [a guess]
-        most_tops: most modes that are told apart. [a guess]
+        most_tops: maximum number of distinct modes. [a guess]
         scale_bounds: bounds on the local scales that spreading uses. [a guess]
-        top_scale_bounds: bounds on the scales of a mode's normal: weights judge it. [a guess]
-        widest: times the narrowest axis of a mode's normal that another may be wide. [so that its
-            covariance can be factorised]
-        resolves: representable numbers per local scale, below which a density is rounding.
+        top_scale_bounds: bounds on the scales of a mode's Laplace normal. [a guess]
+        widest: maximum ratio of two axes of a mode's normal. [so that its covariance can be
+            factorised]
+        resolves: floating-point numbers per local scale below which rounding errors dominate.
             [a guess]
         path_points: places per climb that are examined on the way into a spike. [a guess]
         beside_nats: log mass below the total that such places may have. [a guess]
@@ -59,19 +63,19 @@ class SearchSettings:
         anneal_change: largest change of the log step per move. [a guess]
         usual_temperatures: temperatures that a budget of evaluations is divided by, where there
             are no gradients. [a guess]
-        least_particles: fewest particles there. [a guess]
-        dispersed: places kept for chains that start elsewhere. [a guess]
-        again_particles: fewest draws of X in a second search. [a guess]
-        again_climbers: fewest climbers of a second search. [a guess]
+        least_particles: minimum particles there. [a guess]
+        dispersed: places kept for chains that start away from the proposal. [a guess]
+        again_particles: minimum draws of X in a second search. [a guess]
+        again_climbers: minimum climbers of a second search. [a guess]
         again_stretches: factors on the components' scales that its starting places are drawn at.
             [a guess]
-        beyond_ends: share of the distance between two components that lines between them go on
-            for. [a guess]
+        beyond_ends: how far lines between two components extend beyond them, as a share of their
+            distance. [a guess]
         line_spread: sd around those lines, in whitened units. [a guess]
-        given_points: most points of given draws that X is made of. [a guess]
-        given_lightest: weight of a component of a given kernel that is weighed for the new density.
+        given_points: maximum points of given draws from which X is made. [a guess]
+        given_lightest: minimum weight of a component of a given kernel that learning starts from.
             [a guess]
-        given_least: fewest given points at which the density must be finite. [a guess]
+        given_least: minimum given points at which the density must be finite. [a guess]
 
     Raises:
         InputError: if a number is negative.

@@ -1,4 +1,4 @@
-"""Proposals with structure: products, hierarchies, symmetries, heavy tails."""
+"""Structured proposals: products, hierarchies, symmetries, heavy tails."""
 
 from dataclasses import dataclass
 
@@ -8,33 +8,33 @@ from involutive.learning.settings.checks import check_not_negative
 
 @dataclass(frozen=True)
 class StructureSettings:
-    """Sizes and thresholds of proposals with structure, tried where a mixture is not enough.
+    """Sizes and thresholds of structured proposals, tried where a mixture is not enough.
 
     Args:
         better: factor of effective draws that a candidate must gain over the mixture. [a guess]
         sample: draws that a candidate is judged on. [a guess]
         block_draws: weighted draws per fit of one block. [a guess]
-        block_modes: modes that a block is taken to have. [a guess]
+        block_modes: assumed number of modes of a block. [a guess]
         interaction_points: points at which interactions of coordinates are measured. [a guess]
-        top_points: points among which the highest is picked, at which other blocks are held.
+        top_points: points among which the highest one is chosen, at which other blocks are fixed.
             [a guess]
         symmetry_points: points at which symmetries are tried. [a guess]
-        most_elements: elements of a symmetry group that a proposal sums over. [a guess]
+        most_elements: maximum elements of a symmetry group that a proposal sums over. [a guess]
         tail_per_mode: Student-t components per mode. [a guess]
-        tail_components: most Student-t components. [a guess]
-        tail_degrees: degrees of freedom, of the median component fitted to the points found, from
-            which tails are taken for those of a normal. [a guess]
+        tail_components: maximum Student-t components. [a guess]
+        tail_degrees: median degrees of freedom of the components fitted to the points found from
+            which tails count as normal. [a guess]
         tail_rounds: batches that Student-t components are fitted to. [a guess]
         tail_draws: share of `fit_draws` in each. [a guess]
-        tail_longer: how much longer a batch may take per point than the batch before. [a guess]
+        tail_longer: factor on the time per point of one batch that bounds the next one's. [a guess]
         hessian_points: points at which Hessians are compared, to find parents. [a guess]
-        hessian_step: of a coordinate's spread, by which it is moved. [a guess]
-        changes: of the diagonal, from which an entry counts as changed. [a guess]
-        most_dim: coordinates for which Hessians at every step are affordable. [a guess]
+        hessian_step: step of a coordinate, as a share of its spread. [a guess]
+        changes: change of an entry, relative to the diagonal, that counts. [a guess]
+        most_dim: maximum dimension in which Hessians at every step are affordable. [a guess]
         conditioned: points at which the children's precision is factorised. [a guess]
         conditioned_share: share of them at which it must be well conditioned. [a guess]
-        digits: relative error of that factorisation that is allowed. [a guess]
-        most_parents: parents of which a mixture is still fitted well. [a guess]
+        digits: maximum relative error of that factorisation. [a guess]
+        most_parents: maximum parents, for which a mixture can still be fitted well. [a guess]
 
     Raises:
         InputError: if a number is negative.
