@@ -6,7 +6,7 @@ above every ratio that was seen among q's draws, the mass around it is estimated
 sampling from a Student-t mixture shaped by the Hessians there, of p alone where q is too low.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,11 +30,16 @@ class Missed:
 
     Attributes:
         log_mass: the logarithm of the integral of p there; -inf if nothing was found.
-        point: the densest point of what was found, or None.
+        hills: `(k, dim)`, tops of what was found, the densest first; empty if nothing was.
     """
 
     log_mass: float = -np.inf
-    point: np.ndarray | None = None
+    hills: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+
+    @property
+    def point(self) -> np.ndarray | None:
+        """The densest point of what was found, or None."""
+        return self.hills[0] if len(self.hills) else None
 
 
 def missed(
@@ -74,7 +79,7 @@ def missed(
         width = max(float(np.median(lengths[high])), 1e-3)
         factors = np.tile(np.diag(scale * width), (len(hills), 1, 1))
     log_mass = _mass(p, q, hills, factors, level, rng)
-    return Missed(log_mass, hills[np.argmax(p.values(hills))])
+    return Missed(log_mass, hills)
 
 
 def _wider(drawn: np.ndarray, climbs: int, rng: np.random.Generator) -> np.ndarray:
@@ -88,7 +93,7 @@ def _wider(drawn: np.ndarray, climbs: int, rng: np.random.Generator) -> np.ndarr
 
 
 def _distinct(points: np.ndarray, values: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """At most `HILLS` points that are apart from each other, spread over what was found."""
+    """At most `HILLS` points apart from each other, spread over what was found; highest first."""
     order = np.argsort(-values)
     points = points[order]
     kept = [0]

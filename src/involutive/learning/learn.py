@@ -10,7 +10,8 @@
    next proposal, with couplings where a mixture is not enough. `polish` trains once at full length.
 5. Compose and measure: `measure` composes the proposal with a local move and runs pilot chains
    from separate starts. If they do not mix, `try_replicas` tries a ladder of replicas between
-   proposal and target. `final_search` looks for mass that proposal and chains have missed.
+   proposal and target. `final_search` looks for mass that proposal and chains have missed; modes
+   that it finds go back to the fit (`_passes`).
 
 Every stage is a function from one frozen result to the next (`stages.py`); a checkpoint holds the
 newest one. Everything learned is fixed before the first draw is kept.
@@ -38,6 +39,7 @@ from involutive.learning.judge.ended_early import best_so_far
 from involutive.learning.judge.final_search import final_search
 from involutive.learning.judge.measure import best_measured, measure, pilot_confirms, with_pilot_ess
 from involutive.learning.outcome import Learned
+from involutive.learning.refine.missed_modes import better_pass, with_missed_modes
 from involutive.learning.refine.replicas import try_replicas
 from involutive.learning.refine.rounds import another_round_allowed, next_round, polish
 from involutive.learning.route import pipeline_start, try_frugal
@@ -121,7 +123,19 @@ def learn(
         if tried is not None and suffices:
             return tried
         run = Run(problem, saved, bar, pipeline_start(problem, start, last, tried))
-        return final_search(problem, _pipeline(run, x))
+        return _passes(run, x)
+
+
+def _passes(run: Run, x: AbstractDistribution | ArrayLike | None) -> Learned:
+    """Run the pipeline; modes that its final search finds missing go back to the fit."""
+    while True:
+        passed = run.for_pass()
+        learned, search = final_search(passed.problem, _pipeline(passed, x))
+        learned = better_pass(passed.found, learned)
+        wider = with_missed_modes(passed.problem, passed.found, learned, search)
+        if wider is None:
+            return learned
+        run.keep(wider)
 
 
 def _pipeline(run: Run, x: AbstractDistribution | ArrayLike | None) -> Learned:

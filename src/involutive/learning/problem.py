@@ -1,10 +1,11 @@
 """The problem that all stages of learning share: frozen, and made once."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution, Normal
 from jaxtyping import Array, Key
@@ -65,6 +66,12 @@ class Problem:
     def spend(self, share: Number, before: Cost) -> "Spending":
         """Begin a stage that may spend until a share of the budget is gone."""
         return Spending(self, self.plan.until(share, before.evaluations), before)
+
+    def for_pass(self, number: int) -> "Problem":
+        """The same problem with the keys of pass `number`; the first pass is 0."""
+        if number == 0:
+            return self
+        return replace(self, keys=Keys(*(jr.fold_in(key, number) for key in self.keys)))
 
     def has_time(self, seconds: Number) -> bool:
         """Whether that much time is left; compiled programs cannot be interrupted."""

@@ -1,6 +1,6 @@
 """One run of the pipeline: where each stage leaves its result, and shows that it began."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from involutive.learning.checkpoint import SavedStages
@@ -27,6 +27,16 @@ class Run:
     saved: SavedStages
     bar: Progress
     last: Found | Fitted | None
+
+    @property
+    def found(self) -> Found | None:
+        """The search's result, None before the search has ended."""
+        return self.last.found if isinstance(self.last, Fitted) else self.last
+
+    def for_pass(self) -> "Run":
+        """The same run with the keys of the pass that its newest result belongs to."""
+        number = 0 if self.found is None else self.found.passes
+        return replace(self, problem=self.problem.for_pass(number))
 
     def begin(self, number: int) -> None:
         """Show that stage `number`, counted from 1, begins."""

@@ -41,6 +41,8 @@ class Found:
         complete: whether the budget let the search finish.
         cost: what the search cost.
         heavy: the points that a proposal must cover, which lie in modes with mass; None for all.
+        passes: how often a final search has added modes to this result.
+        before: the kernel of the pass before that, which missed them.
     """
 
     points: np.ndarray
@@ -53,6 +55,8 @@ class Found:
     complete: bool
     cost: Cost
     heavy: np.ndarray | None = None
+    passes: int = 0
+    before: AbstractKernel | None = None
 
     @property
     def must_cover(self) -> np.ndarray:

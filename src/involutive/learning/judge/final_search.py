@@ -7,7 +7,9 @@ random ones, and estimates the mass of those it reaches whose p/q exceeds every 
 draws (`coverage.py`). Mass that chains of the kernel do visit is not missed.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import jax.random as jr
 import numpy as np
@@ -30,6 +32,8 @@ from involutive.learning.settings import LookSettings
 from involutive.learning.stages import Cost
 from involutive.training.likelihood import proposal_law
 
+Places = Callable[[int], np.ndarray]  # a number of places to places `(count, dim)`
+
 
 @dataclass(frozen=True)
 class FinalSearch:
@@ -39,28 +43,31 @@ class FinalSearch:
         places: number of places at which p/q was computed; 0 if the budget did not allow any.
         climbs: number of climbs.
         missed: share of the mass that the proposal does not cover.
-        point: the point of largest density in that mass, or None.
+        hills: `(k, dim)`, tops of that mass, the densest first; empty if none was found.
         level: log p/q above which a point counts as missed by q.
     """
 
     places: int = 0
     climbs: int = 0
     missed: Number = 0.0
-    point: np.ndarray | None = None
+    hills: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     level: Number = float("inf")
 
 
-def final_search(problem: Problem, learned: Learned) -> Learned:
+def final_search(problem: Problem, learned: Learned) -> tuple[Learned, FinalSearch]:
     """Search once more, and record the result in the kernel's outcome.
 
-    If the kernel misses mass, its outcome is not converged, and the point found there joins the
-    places that chains start from, so that `sample` shows the missed mass too.
+    If the kernel misses mass, its outcome is not converged, and the densest point found there joins
+    the places that chains start from, so that `sample` shows the missed mass too.
+
+    Returns:
+        The kernel with its record, and the result of the search.
     """
     outcome, law = learned.outcome, _proposal_distribution(learned)
     if outcome.ended != "finished" or outcome.looked is None or law is None:
-        return learned
+        return learned, FinalSearch()
     if not problem.has_time(problem.settings.look.least_seconds):
-        return learned
+        return learned, FinalSearch()
     largest = problem.settings.look.largest
     spent = Cost(outcome.evaluations, outcome.seconds)
     spending = problem.spend(problem.settings.budget.look, spent)
@@ -70,7 +77,7 @@ def final_search(problem: Problem, learned: Learned) -> Learned:
         if look.missed > largest and _chains_visit(learned, spending, law, look, key_chains):
             look = replace(look, missed=0.0)
     except (OutOfBudget, KeyboardInterrupt):  # the outcome then shows that no search was made
-        return learned
+        return learned, FinalSearch()
     looked = replace(outcome.looked, places=look.places, climbs=look.climbs, missed=look.missed)
     outcome = replace(
         outcome, looked=looked, evaluations=spending.cost.evaluations, seconds=spending.cost.seconds
@@ -78,9 +85,9 @@ def final_search(problem: Problem, learned: Learned) -> Learned:
     starts = learned.starts
     if look.missed > largest:
         outcome = replace(outcome, converged=False, advice=_advice(look.missed))
-        starts = _starts_with_point(starts, look.point)
+        starts = _starts_with_point(starts, look.hills[0])
     parts = learned.initial, learned.kernel, learned.warmup
-    return Learned(learned.target, *parts, outcome, starts)
+    return Learned(learned.target, *parts, outcome, starts), look
 
 
 def estimate_missed(
@@ -98,17 +105,19 @@ def estimate_missed(
         return FinalSearch()
     log_z, top = log_mean_exp(own), float(np.max(own))
     x = BatchedDistribution(problem.initial).draws(key_x, settings.own_draws)
-    places = _places(drawn, x, _places_per_group(problem, p, law), rng, settings).astype(p.dtype)
-    ratio = _log_ratio(p, q, places)
-    best = places[np.argsort(-ratio, kind="stable")[: int(settings.best * climbs)]]
-    near = _at_widths(x, int(settings.random * climbs), rng, settings.widths).astype(p.dtype)
-    starts = np.concatenate([best, near])
+    count = _places_per_group(problem, p, law)
+    groups = _groups(drawn, x, rng, settings)
+    sizes = count, int(settings.best * climbs) // len(groups) + 1, settings.at_once
+    best = np.concatenate([_highest_ratios(p, q, group, *sizes) for group in groups])
+    share = int(settings.random * climbs) // len(settings.widths)
+    near = np.concatenate([_normal_like(x, width, rng)(share) for width in settings.widths])
+    starts = np.concatenate([best, near.astype(p.dtype)])
     starts = starts[np.isfinite(p.values(starts))]
     gradient = problem.target.has_gradient
     found = missed(p, q, drawn, starts, log_z, top, rng, gradient, climbs)
     share = _share(found.log_mass - log_z)
     level = max(top, log_z + ABOVE) - ABOVE / 2
-    return FinalSearch(len(places), climbs + len(starts), share, found.point, level)
+    return FinalSearch(count * len(groups), climbs + len(starts), share, found.hills, level)
 
 
 def _chains_visit(
@@ -150,9 +159,9 @@ def _advice(share: Number) -> str:
     )
 
 
-def _starts_with_point(starts: Array | None, point: np.ndarray | None) -> Array | None:
+def _starts_with_point(starts: Array | None, point: np.ndarray) -> Array | None:
     """Starting places, every second one replaced by the point."""
-    if starts is None or point is None:
+    if starts is None:
         return starts
     rows = np.array(starts)
     rows[::2] = point
@@ -169,35 +178,62 @@ def _climb_count(problem: Problem, p: BatchedDensity) -> int:
 
 
 def _places_per_group(problem: Problem, p: BatchedDensity, law: AbstractDistribution) -> int:
-    """Places per group: a share of the search's draws; fewer if q is expensive or budgets small."""
-    settings = problem.settings.look
+    """Places per group: more in many dimensions, fewer if p or q is expensive or budgets small.
+
+    The share of places that see a mode falls with every dimension, by the ratio of the mode's
+    reach to the width of the group.
+    """
+    settings, dim = problem.settings.look, problem.target.dim
     groups = len(settings.widths) + len(settings.stretches) + 1
-    work = operations(law.log_prob, problem.target.dim) * groups
-    most = int(settings.place_draws * problem.settings.search_draws)
+    work = operations(law.log_prob, dim) + operations(problem.target.log_density, dim)
+    growth = min(settings.dimension_growth ** max(dim - 2, 0), settings.most_growth)
+    most = settings.place_draws * growth * problem.settings.search_draws
     most = min(most, settings.place_share * p.left / groups)
-    return int(np.clip(settings.scanned / work, 1, max(most, 1)))
+    return int(np.clip(settings.scanned / (work * groups), 1, max(most, 1)))
 
 
-def _places(
-    drawn: np.ndarray, x: np.ndarray, count: int, rng: np.random.Generator, settings: LookSettings
+def _groups(
+    drawn: np.ndarray, x: np.ndarray, rng: np.random.Generator, settings: LookSettings
+) -> list[Places]:
+    """Ways to draw places: normal draws at every width of X, stretched draws of q, and points
+    between pairs of them.
+    """
+    centre = drawn.mean(axis=0)
+
+    def picked(count: int) -> np.ndarray:
+        return drawn[rng.integers(len(drawn), size=count)]
+
+    def stretched(count: int, stretch: Number) -> np.ndarray:
+        rows = centre + stretch * (picked(count) - centre)
+        # draws of q are few: noise between them makes new places
+        return rows + settings.jitter * stretch * drawn.std(axis=0) * rng.normal(size=rows.shape)
+
+    def between(count: int) -> np.ndarray:
+        first, second = picked(count), picked(count)
+        return first + rng.uniform(size=(count, 1)) * (second - first)
+
+    near = [_normal_like(x, width, rng) for width in settings.widths]
+    return [*near, *(partial(stretched, stretch=s) for s in settings.stretches), between]
+
+
+def _normal_like(x: np.ndarray, width: Number, rng: np.random.Generator) -> Places:
+    """Normal draws with the mean of X and its scales times a width."""
+    centre, scale = x.mean(axis=0), width * x.std(axis=0)
+    return lambda count: centre + scale * rng.normal(size=(count, x.shape[1]))
+
+
+def _highest_ratios(
+    p: BatchedDensity, q: BatchedDistribution, group: Places, count: int, keep: int, at_once: int
 ) -> np.ndarray:
-    """Normal draws at every width of X, stretched draws of q, and points between pairs of them."""
-    centre, stretches = drawn.mean(axis=0), settings.stretches
-    picked = [drawn[rng.integers(len(drawn), size=count)] for _ in range(len(stretches) + 2)]
-    stretched = [centre + s * (rows - centre) for s, rows in zip(stretches, picked, strict=False)]
-    along = rng.uniform(size=(count, 1))
-    between = picked[-1] + along * (picked[-2] - picked[-1])
-    near = _at_widths(x, count * len(settings.widths), rng, settings.widths)
-    return np.concatenate([near, *stretched, between])
-
-
-def _at_widths(
-    x: np.ndarray, count: int, rng: np.random.Generator, widths: tuple[Number, ...]
-) -> np.ndarray:
-    """Normal draws with the mean of X and its scales times every width."""
-    centre, scale, share = x.mean(axis=0), x.std(axis=0), max(count // len(widths), 1)
-    shape = (share, x.shape[1])
-    return np.concatenate([centre + w * scale * rng.normal(size=shape) for w in widths])
+    """Of `count` places of a group, the `keep` with the highest p/q."""
+    best, heights = np.zeros((0, p.dim), p.dtype), np.zeros(0)
+    for begin in range(0, count, at_once):  # so that memory is bounded
+        places = group(min(at_once, count - begin)).astype(p.dtype)
+        best = np.concatenate([best, places])
+        heights = np.concatenate([heights, _log_ratio(p, q, places)])
+        order = np.argsort(-heights, kind="stable")[:keep]
+        best, heights = best[order], heights[order]
+    return best
 
 
 def _log_ratio(p: BatchedDensity, q: BatchedDistribution, points: np.ndarray) -> np.ndarray:

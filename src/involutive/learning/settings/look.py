@@ -16,10 +16,16 @@ class LookSettings:
         stretches: factors on the proposal's draws about their centre. [guesses]
         best: climbs from the highest p/q, per climb from q. [a guess]
         random: climbs from X, per climb from q. [a guess]
-        scanned: arithmetic operations of q at all places compared, at most; about a second.
+        scanned: maximum arithmetic operations of p and q at all places; about three seconds.
             [a guess]
-        place_draws: share of `search_draws` that bounds the places per group. [a guess]
-        place_share: share of the evaluations left that the places may take. [a guess]
+        place_draws: share of `search_draws` that bounds the places per group in two dimensions.
+            [a guess]
+        dimension_growth: factor on that bound per further dimension. [a guess]
+        most_growth: maximum of these factors together. [a guess]
+        jitter: noise on stretched draws of q, in standard deviations of q. [a guess]
+        at_once: places that are compared at once, which bounds memory. [a guess]
+        at_once: int = 65_536
+    place_share: share of the evaluations left that the places may take. [a guess]
         climb_share: share of the evaluations left that climbs may take. [a guess]
         climb_gradients: gradients of a typical climb; the maximum is a hundred. [a guess]
         climbers: climbers of the search from which the final search has all of its climbs.
@@ -33,6 +39,8 @@ class LookSettings:
         chain_tries: draws of q per chain to start. [a guess]
         steps: steps of those chains. [a guess]
         visited: share of their draws, per missed mass, that must lie there. [a guess]
+        passes: how often modes that the final search finds go back to the fit. [a guess]
+        climbs_back: climbs from the tops of what was found before it goes back. [a guess]
 
     Raises:
         InputError: if a number is negative.
@@ -48,8 +56,12 @@ class LookSettings:
     stretches: tuple[Number, ...] = (1.0, 1.5, 2.0, 3.0)
     best: Number = 0.25
     random: Number = 0.5
-    scanned: Number = 4e9
+    scanned: Number = 1.2e10
     place_draws: Number = 0.5
+    dimension_growth: Number = 1.5
+    most_growth: Number = 20.0
+    jitter: Number = 0.3
+    at_once: int = 65_536
     place_share: Number = 0.25
     climb_share: Number = 0.5
     climb_gradients: Number = 40
@@ -62,6 +74,8 @@ class LookSettings:
     chain_tries: int = 4
     steps: int = 200
     visited: Number = 1 / 3
+    passes: int = 2
+    climbs_back: int = 128
 
     def __post_init__(self) -> None:
         check_not_negative(self)
