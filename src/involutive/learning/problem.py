@@ -71,7 +71,9 @@ class Problem:
         """The same problem with the keys of pass `number`; the first pass is 0."""
         if number == 0:
             return self
-        return replace(self, keys=Keys(*(jr.fold_in(key, number) for key in self.keys)))
+        # stages fold smaller numbers into `early` themselves
+        key = jr.fold_in(self.keys.early, 8 + number)
+        return replace(self, keys=Keys(*split(key, len(Keys._fields))))
 
     def has_time(self, seconds: Number) -> bool:
         """Whether that much time is left; compiled programs cannot be interrupted."""

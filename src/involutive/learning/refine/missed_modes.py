@@ -8,6 +8,7 @@ fit with what was found, while there is time for another pass.
 
 from dataclasses import replace
 
+import jax.random as jr
 import numpy as np
 
 from involutive._xla.batched import OutOfBudget
@@ -60,8 +61,9 @@ def _climbed(problem: Problem, spending: Spending, found: Found, search: FinalSe
     none = Climbed.none(problem.target.dim, hills.dtype)
     if not found.gradients:
         return none._replace(points=hills)
+    key = jr.fold_in(problem.keys.early, 3)
     hmc = problem.target.dim > problem.settings.search.walk_dims
-    return climb(spending.density, hills, problem.keys.find, problem.settings, gradients=hmc)
+    return climb(spending.density, hills, key, problem.settings, gradients=hmc)
 
 
 def better_pass(found: Found | None, learned: Learned) -> Learned:
