@@ -24,7 +24,7 @@ MIXTURE = Components(np.log([0.2, 0.3, 0.5]), CENTRES, np.tile(np.eye(2), (3, 1,
 def space_of(target):
     rows = BatchedDensity(target.log_density, target.dim, 512)
     far = 3 * np.random.default_rng(0).normal(size=(500, target.dim))
-    return Space.around(rows, np.zeros(target.dim), np.eye(target.dim), far, LearnSettings())
+    return Space.around(rows, np.zeros(target.dim), np.eye(target.dim), LearnSettings(), far)
 
 
 def test_a_mixture_is_its_law():

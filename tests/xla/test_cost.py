@@ -87,7 +87,7 @@ def test_chains_of_much_work_are_compiled_to_run_fast():
     for log_density, moves in ((normal, advance_learned), (regression(1000), advance_network)):
         target = inv.Target(log_density, dim=4)
         points = np.random.default_rng(1).normal(size=(50, 4))
-        law = normal_around(points, FitSettings()).distribution()
+        law = normal_around(FitSettings(), points).distribution()
         g = whitening(np.random.default_rng(0).normal(size=(100, 4)))
         kernel = inv.Kernel(target, inv.FunctionBlock(g), law)
         assert compiled_for(kernel, program_of(log_density, 4)) is moves

@@ -73,8 +73,7 @@ def _fit_by_weights(
     g = whitening(found.points)
     mean, factor = (np.asarray(part.unwrap()) for part in (g.mean, g.factor))
     far = BatchedDistribution(problem.initial, density.block).draws(key_far, settings.fit.far_draws)
-    far = np.concatenate([far, found.points])
-    space = Space.around(density, mean, factor, far, settings)
+    space = Space.around(density, mean, factor, settings, far, found.points)
     white = space.whiten(found.points)
     counts = component_counts(found.modes, len(white), problem.target.dim, settings)
     guess = None

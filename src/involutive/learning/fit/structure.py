@@ -225,7 +225,7 @@ def _mixture_on(
 ) -> GaussianMixture:
     """A Gaussian mixture in the points' own coordinates, fitted by importance weights."""
     mean, scale = points.mean(axis=0), np.maximum(points.std(axis=0), 1e-12)
-    space = Space.around(density, mean, np.diag(scale), points, settings)
+    space = Space.around(density, mean, np.diag(scale), settings, points)
     white = space.whiten(points)
     counts = component_counts(modes, len(white), points.shape[1], settings)
     mixture = space.with_wide_normal(fit_by_weights(space, white, key, counts, settings).mixture)

@@ -61,7 +61,7 @@ def _around(
     else:
         latent = _by_blocks(_pulled, kernel, far)[0]
     own = mixture.draws(ROWS // 2, generator(key_y))
-    return normal_around(np.concatenate([latent, own]), settings.fit)
+    return normal_around(settings.fit, latent, own)
 
 
 def mixture_draws(kernel: Kernel, count: int, key: Key[Array, ""]) -> np.ndarray:
@@ -92,7 +92,7 @@ def _cover_structured(kernel: Kernel, key: Key[Array, ""], settings: LearnSettin
     assert kernel.initial is not None
     laws = zip((kernel.initial, kernel.auxiliary), split(key, 2), strict=True)
     points = [BatchedDistribution(law).draws(each, ROWS // 2) for law, each in laws]
-    wide = normal_around(np.concatenate(points), settings.fit).distribution()
+    wide = normal_around(settings.fit, *points).distribution()
     over = Covered(kernel.auxiliary, wide, settings.wide_share)
     return eqx.tree_at(lambda k: k.auxiliary, kernel, over)
 

@@ -87,14 +87,14 @@ class Space:
         density: Weighable,
         mean: np.ndarray,
         factor: np.ndarray,
-        far: np.ndarray,
         settings: LearnSettings,
+        *far: np.ndarray,
     ) -> "Space":
-        """The space with a normal that covers the points `far`, of which outliers are clipped."""
+        """The space with a normal that covers groups of points, of which outliers are clipped."""
         mean, factor = mean.astype(np.float64), factor.astype(np.float64)
-        nowhere = normal_around(np.zeros((2, len(mean))), settings.fit)
+        nowhere = normal_around(settings.fit, np.zeros((2, len(mean))))
         space = cls(density, mean, factor, nowhere, settings)
-        return replace(space, wide=normal_around(space.whiten(far), settings.fit))
+        return replace(space, wide=normal_around(settings.fit, *map(space.whiten, far)))
 
     def whiten(self, points: np.ndarray) -> np.ndarray:
         """`z` of every row x."""
@@ -150,13 +150,21 @@ class Space:
         return self.log_p(points) - mixture.log_density(points) > beyond
 
 
-def normal_around(points: np.ndarray, settings: FitSettings) -> Components:
-    """One normal with a multiple of the covariance of the points, of which outliers are clipped."""
-    points = np.where(np.isfinite(points), points, 0.0).astype(np.float64)
-    centre = np.median(points, axis=0)
-    spread = np.median(np.abs(points - centre), axis=0)
-    most, dim = settings.wide_clip * spread, points.shape[1]
-    points = centre + np.clip(points - centre, -most, most)
+def normal_around(settings: FitSettings, *groups: np.ndarray) -> Components:
+    """One normal with a multiple of the covariance of all points, of which outliers are clipped.
+
+    Outliers are those of a group: a proposal much narrower than X must not make X one.
+    """
+    points = np.concatenate([_clipped(group, settings.wide_clip) for group in groups])
+    dim = points.shape[1]
     wider = settings.wide_covariance * np.cov(points.T).reshape(dim, dim)
     covariance = wider + 1e-6 * np.eye(dim)
     return Components(np.zeros(1), points.mean(axis=0)[None], covariance[None])
+
+
+def _clipped(points: np.ndarray, times: Number) -> np.ndarray:
+    """Points within that many median absolute deviations of the median, others moved there."""
+    points = np.where(np.isfinite(points), points, 0.0).astype(np.float64)
+    centre = np.median(points, axis=0)
+    most = times * np.median(np.abs(points - centre), axis=0)
+    return centre + np.clip(points - centre, -most, most)

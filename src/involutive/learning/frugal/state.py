@@ -76,7 +76,7 @@ def wide_normal(problem: Problem, archive: Archive, units: Frame) -> Components:
     around = units.colour(rng.normal(size=(1000, dim)))
     weights = relative(archive.log_weights)
     heavy = archive.points[np.argsort(-weights, kind="stable")[: max(int(archive.effective), 1)]]
-    return normal_around(np.concatenate([around, heavy[:1000]]), problem.settings.fit)
+    return normal_around(problem.settings.fit, around, heavy[:1000])
 
 
 class NoDensity:
