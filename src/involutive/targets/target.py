@@ -268,7 +268,7 @@ class Target(eqx.Module):
 
 
 @eqx.filter_jit
-def _over_rows(function: Callable[..., Array], points: np.ndarray) -> Array:
+def _over_rows(function: Callable[..., Array], points: Array | np.ndarray) -> Array:
     return jax.vmap(function)(points)
 
 
