@@ -59,7 +59,7 @@ def unpack(record: np.ndarray, trace: Trace, rows: slice) -> None:
         np.not_equal(flags & (1 << i), 0, out=flag[rows])
 
 
-def empty_trace(chains: int, draws: int, dim: int, dtype: np.dtype) -> Trace:
+def empty_trace(chains: int, draws: int, dim: int, dtype: np.dtype | type) -> Trace:
     """A trace on the host, to be filled block by block."""
     shape = (chains, draws)
     numbers = lambda: np.empty(shape, dtype)  # noqa: E731
