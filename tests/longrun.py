@@ -50,10 +50,11 @@ def main() -> None:
     mesh = jax.make_mesh((jax.device_count(),), ("chains",)) if asked.mesh else None
 
     import involutive as inv
-    from involutive.sampling import checkpoint
-    from involutive.sampling import sample as run
+    from involutive.sampling import checkpoint, run
+    from involutive.sampling import sample as sampling
 
-    checkpoint.INTERVAL, run.FIRST_CHUNK, run.CHUNK = 0.0, 4, 4  # many files, to be killed between
+    # many files, to be killed between
+    checkpoint.INTERVAL, run.FIRST_CHUNK, sampling.CHUNK = 0.0, 4, 4
     print("ready", flush=True)
     try:
         draws = inv.sample(

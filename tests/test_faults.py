@@ -26,7 +26,8 @@ import pytest
 import involutive as inv
 import longrun
 from involutive.sampling import checkpoint as module
-from involutive.sampling import sample as run_module
+from involutive.sampling import run as run_module
+from involutive.sampling import sample as sample_module
 from involutive.storage.format import MAX_HEADER, read_tensors, write_tensors
 
 deep = pytest.mark.deep
@@ -49,7 +50,7 @@ def small_chunks(monkeypatch):
     """A file after every four draws, as the worker writes them."""
     monkeypatch.setattr(module, "INTERVAL", 0.0)
     monkeypatch.setattr(run_module, "FIRST_CHUNK", 4)
-    monkeypatch.setattr(run_module, "CHUNK", 4)
+    monkeypatch.setattr(sample_module, "CHUNK", 4)
 
 
 def sample(kernel: inv.Kernel, **changes: Any) -> inv.Draws:

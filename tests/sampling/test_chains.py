@@ -15,7 +15,7 @@ from involutive._xla.generator import UNROLLED, _hash, _pair, normal, unrolled
 from involutive.sampling.devices import Share, share_of
 from involutive.sampling.runner import Chains
 from involutive.sampling.sample import parameter_hash
-from involutive.sampling.trace import Trace, empty_trace, packed, unpack
+from involutive.sampling.trace import Row, empty_trace, packed, unpack
 from zoo import skewed
 
 
@@ -376,7 +376,7 @@ def test_normals_of_double_precision_are_those_of_jax():
 @pytest.mark.parametrize("dim", [1, 2, 7])
 def test_everything_is_recorded_where_it_belongs(dim):
     flags = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 1]], bool)
-    row = Trace(
+    row = Row(
         jnp.arange(5.0 * dim).reshape(5, dim), jnp.arange(5.0), flags[:, 0], -jnp.arange(5.0),
         *flags.T[1:],
     )  # fmt: skip

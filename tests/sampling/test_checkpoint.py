@@ -40,7 +40,7 @@ def whole() -> inv.Draws:
 def every_chunk(monkeypatch):
     """Write after every chunk, and double every chunk, so that files do not depend on time."""
     monkeypatch.setattr(module, "INTERVAL", 0.0)
-    monkeypatch.setattr("involutive.sampling.sample.SHORT", float("inf"))
+    monkeypatch.setattr("involutive.sampling.run.SHORT", float("inf"))
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ def test_sigterm_saves_and_exits(whole, tmp_path, monkeypatch):
 
 
 def test_a_signal_in_the_warm_up_is_resumed_there(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr("involutive.sampling.sample.FIRST_CHUNK", 4)
+    monkeypatch.setattr("involutive.sampling.run.FIRST_CHUNK", 4)
     with monkeypatch.context() as patch:
         interrupting(patch, signal.SIGTERM, 0)
         with pytest.warns(UserWarning, match="SIGTERM"), pytest.raises(SystemExit):

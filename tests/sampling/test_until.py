@@ -66,12 +66,12 @@ def test_a_mode_not_visited_keeps_it_going():
 
 def test_the_progress_bar_names_the_worst(walk):
     watch = Watch(inv.Until(ess=1e6, rhat=1.001), walk.target)
-    assert watch.figures() == {}
+    assert watch.metrics() == {}
     positions = np.random.default_rng(0).normal(size=(4, 100, 1))
     assert not watch.ends(positions, 0.0)
-    figures = watch.figures()
-    assert "/1,000,000 (" in figures["ess"] and "/1.001 (" in figures["R-hat"]
-    assert figures["met"] == "0/2 quantities"
+    shown = watch.metrics()
+    assert "/1,000,000 (" in shown["ess"] and "/1.001 (" in shown["R-hat"]
+    assert shown["met"] == "0/2 quantities"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How long the compiler works, how a compiled function is called, and where its programs stay.
+"""Compilation time, calls of compiled functions, and memory maps of compiled programs.
 
 Symptoms, seen with jax 0.10.2 on two cores of a busy CPU; the commands print them again.
 
@@ -27,6 +27,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 # later releases of JAX know only one code generator
 SHORT: dict[str, Any] = (
@@ -37,9 +38,9 @@ MAPS, LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")  # on 
 
 
 def make_room() -> None:
-    """Forget compiled programs before they take most of the memory maps a process may have.
+    """Clear compiled programs before they take most of the memory maps of the process.
 
-    Every program takes some; when none are left, the process dies without a word.
+    Every program takes some; when none are left, the process dies without a message.
     """
     if not (MAPS.exists() and LIMIT.exists()):
         return
@@ -53,12 +54,12 @@ def on_device(values: np.ndarray) -> jax.Array:
 
 
 def jit_long(function: Callable) -> Any:
-    """Compile `function` by JAX's own way, the slowest: it runs for many minutes."""
+    """Compile `function` with JAX's default, slow options, for functions that run for minutes."""
     return eqx.filter_jit(function)
 
 
 def jit_once(function: Callable) -> Any:
-    """Compile `function` quickly rather than well: it runs for seconds, not for minutes."""
+    """Compile `function` with `SHORT`, quickly, for functions that run for seconds."""
     options: dict[str, Any] = {"compiler_options": SHORT}
     return eqx.filter_jit(function, **options)
 
@@ -67,13 +68,13 @@ class Jitted:
     """`eqx.filter_jit` of a function that returns arrays alone, with less work per call."""
 
     def __init__(self, function: Callable, options: dict[str, Any] = SHORT):
-        def run(arrays: tuple[Any, ...], rest: _Rest) -> Any:
+        def run(arrays: tuple[Any, ...], rest: _Rest) -> PyTree:
             return function(*rest.joined(arrays))
 
         run.__name__ = function.__name__
         self._jitted = jax.jit(run, static_argnums=1, compiler_options=options)
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: PyTree) -> PyTree:
         leaves, form = jax.tree.flatten(arguments)
         arrays = tuple(leaf for leaf in leaves if eqx.is_array(leaf))
         others = tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
@@ -81,13 +82,13 @@ class Jitted:
 
 
 class _Rest:
-    """What is not an array of some arguments, with None in the place of arrays."""
+    """The leaves of arguments that are not arrays, with None in place of arrays."""
 
     def __init__(self, form: Any, others: tuple[Any, ...]):
         self.form, self.others = form, others
         self._hash = hash((form, others))
 
-    def joined(self, arrays: tuple[Any, ...]) -> Any:
+    def joined(self, arrays: tuple[Any, ...]) -> PyTree:
         """The arguments, with these arrays."""
         following = iter(arrays)
         leaves = [next(following) if leaf is None else leaf for leaf in self.others]

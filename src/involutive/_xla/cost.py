@@ -15,16 +15,17 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend.core import Jaxpr, JaxprEqn
+from jaxtyping import PyTree
 
 from involutive._xla.program import FACTORISE, inside, program_of, shape_of
 
-SEARCH_OPERATIONS = 20_000.0  # of one evaluation, up to which a search of the default size is quick
+SEARCH_OPERATIONS = 20_000.0  # per evaluation, up to which a search of the default size is quick
 TRAINING_OPERATIONS = 100_000.0  # the same for training, which evaluates less
-MUCH = 3_000.0  # of one evaluation, or of a move, from which it is compiled to run fast
-TRIPS = 100  # assumed of a loop that ends by a condition
-CALLBACK = 1e6  # assumed of a call back into Python
-DEAR = {"exp", "log", "log1p", "expm1", "tanh", "logistic", "sin", "cos", "pow", "erf", "lgamma",
-        "digamma", "erf_inv", "sqrt", "rsqrt", "div", "atan2", "cbrt"}  # fmt: skip
+MUCH = 3_000.0  # per evaluation or move, from which it is compiled to run fast
+TRIPS = 100  # assumed iterations of a loop that ends by a condition
+CALLBACK = 1e6  # assumed operations of a call back into Python
+EXPENSIVE = {"exp", "log", "log1p", "expm1", "tanh", "logistic", "sin", "cos", "pow", "erf",
+             "lgamma", "digamma", "erf_inv", "sqrt", "rsqrt", "div", "atan2", "cbrt"}  # fmt: skip
 
 
 def operations(function: Callable, dim: int) -> float:
@@ -32,10 +33,10 @@ def operations(function: Callable, dim: int) -> float:
     return count(program_of(function, dim))
 
 
-def much_work(program: Jaxpr, parameters: Any = ()) -> bool:
-    """Whether a density with that program, and what has those parameters, should run fast.
+def much_work(program: Jaxpr, parameters: PyTree = ()) -> bool:
+    """Whether a step of a density with that program and of a kernel with those parameters is long.
 
-    Then it pays to compile it the long way. Every parameter takes part in an operation or two.
+    If so, slow compilation pays. Every parameter takes part in an operation or two.
     """
     sizes = (leaf.size for leaf in jax.tree.leaves(parameters) if hasattr(leaf, "size"))
     return count(program) + sum(sizes) > MUCH
@@ -78,4 +79,4 @@ def _work(name: str, params: Mapping[str, Any], equation: JaxprEqn) -> float:
         return size * float(first[-1] if first else 1)
     if name.startswith(("reduce", "cum", "arg", "sort")):
         return float(np.prod(first))
-    return size * (10 if name in DEAR else 1)
+    return size * (10 if name in EXPENSIVE else 1)

@@ -11,7 +11,6 @@ variates of them in single precision, by Box and Muller's formula.
 """
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +57,7 @@ def _split(key: Array, shape: tuple[int, ...]) -> Array:
     return jnp.stack(_hash(key, *_count(shape)), axis=-1)
 
 
-def _fold_in(key: Array, data: Any) -> Array:
+def _fold_in(key: Array, data: Array | int) -> Array:
     low = jnp.asarray(data, np.uint32)
     return jnp.stack(_hash(key, jnp.zeros_like(low), low))
 

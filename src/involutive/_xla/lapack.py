@@ -1,4 +1,4 @@
-"""A function of one point that stays one where it is mapped: points are taken in turn.
+"""A function of one point that `jax.vmap` evaluates at one point after the other.
 
 Symptom: mapped over chains, a factorisation becomes one LAPACK call for many matrices, which
 spreads over XLA's thread pool and waits there. Several at once, of two blocks of chains or of two
@@ -13,13 +13,12 @@ One matrix at a time is factorised where it is asked for, and leaves the cores t
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
-from jaxtyping import Array, Float, Inexact
+from jaxtyping import Array, Float, Inexact, PyTree
 
 from involutive._xla.program import factorises_many, program_of
 
@@ -47,7 +46,7 @@ def one_by_one(function: Callable, dim: int) -> Callable:
     """The function itself, or `OneByOne` of it if, mapped, it factorises many matrices at once."""
     try:
         mapped = program_of(jax.vmap(function), 2, dim)
-    except Exception:  # it cannot be mapped; whoever maps it says so
+    except Exception:  # it cannot be mapped, and raises where it is
         return function
     return OneByOne(function) if factorises_many(mapped) else function
 
@@ -56,21 +55,21 @@ def _alone(function: Callable) -> Callable:
     """`function(parts, x)` mapped by a loop; its derivative in x is such a function again."""
 
     @jax.custom_batching.custom_vmap
-    def value(parts: Any, x: Any) -> Any:
+    def value(parts: PyTree, x: Array) -> PyTree:
         return function(parts, x)
 
     @value.def_vmap
-    def _(size: int, mapped: Any, parts: Any, x: Any) -> tuple[Any, Any]:
+    def _(size: int, mapped: PyTree, parts: PyTree, x: Array) -> tuple[PyTree, PyTree]:
         del size
         moving, fixed = eqx.partition((parts, x), tuple(mapped))
         out = jax.lax.map(lambda point: value(*eqx.combine(point, fixed)), moving)
         return out, jax.tree.map(lambda _: True, out)
 
     @jax.custom_jvp
-    def differentiable(parts: Any, x: Any) -> Any:
+    def differentiable(parts: PyTree, x: Array) -> PyTree:
         return value(parts, x)
 
-    def derivative(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    def derivative(primals: PyTree, tangents: PyTree) -> tuple[PyTree, PyTree]:
         if not all(map(_is_zero, jax.tree.leaves(tangents[0], is_leaf=_is_zero))):
             return jax.jvp(function, primals, jax.tree.map(_filled, tangents, is_leaf=_is_zero))
         slope = _alone(lambda parts, x: (function(parts, x), jax.jacrev(function, 1)(parts, x)))
@@ -82,9 +81,10 @@ def _alone(function: Callable) -> Callable:
     return differentiable
 
 
-def _is_zero(tangent: Any) -> bool:
+def _is_zero(tangent: object) -> bool:
     return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
 
 
-def _filled(tangent: Any) -> Any:
+def _filled(tangent: PyTree) -> PyTree:
+    """A symbolic zero as an array of zeros; other tangents unchanged."""
     return jnp.zeros(tangent.shape, tangent.dtype) if _is_zero(tangent) else tangent

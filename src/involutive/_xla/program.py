@@ -1,4 +1,4 @@
-"""A function of one point as the program JAX makes of it: which operations it holds.
+"""The program (jaxpr) of a function of one point: which operations it holds.
 
 Symptom: JAX traces a function once, so that a density which reads what changes outside of it is
 fixed at its first value, and two evaluations agree. Seen with jax 0.10.2: `python -m
@@ -44,9 +44,9 @@ def same_program_twice(function: Callable, dim: int) -> bool:
     return all(map(_equal, first.consts, second.consts))
 
 
-def _equal(first: Any, second: Any) -> bool:
+def _equal(first: object, second: object) -> bool:
     if isinstance(first, Tracer) or isinstance(second, Tracer):
-        return False  # of an earlier call
+        return False  # a tracer of an earlier call
     return first is second or bool(np.array_equal(np.asarray(first), np.asarray(second)))
 
 

@@ -1,4 +1,4 @@
-"""A distribution with a wide one beside it, so that p/q is bounded where q alone falls too fast."""
+"""A mixture of a distribution with a wide one, so that p/q is bounded where q falls too fast."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -14,8 +14,8 @@ from involutive.core.types import Number
 class Covered(AbstractDistribution):
     """`(1 - s) q(x) + s w(x)`: q with a share s of a wide distribution w.
 
-    Far from the target q may fall faster than p. There p/q is huge, and an independence move would
-    hardly ever leave; with w below it, it is at most `p / (s w)`.
+    Far from the target q may fall faster than p. There p/q is huge, and a chain of independence
+    moves would hardly ever leave; with the share of w, p/q is at most `p / (s w)`.
 
     Args:
         base: q.

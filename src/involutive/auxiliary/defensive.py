@@ -7,8 +7,6 @@ factorises anything: thousands of such mixtures can be used side by side in one 
 bounds p/q in practice: m and c are the mean and a multiple of the sds of the whole mixture.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -127,13 +125,13 @@ class DefensiveMixture(AbstractDistribution):
         return GaussianMixture(np.exp(np.asarray(self.logits, np.float64)), means, covariances)
 
 
-def triangular_inverse(factors: Any) -> Any:
+def triangular_inverse(factors: Array | np.ndarray) -> Array:
     """The inverses of lower triangular matrices `(..., dim, dim)`, row by row, without LAPACK.
 
     Row i of the inverse is `(e_i - Σ_{j<i} A_ij row_j) / A_ii`.
     """
     dim = factors.shape[-1]
-    rows: list[Any] = []
+    rows: list[Array] = []
     for i in range(dim):
         unit = jnp.broadcast_to(jnp.eye(dim, dtype=factors.dtype)[i], factors.shape[:-1])
         for j in range(i):

@@ -12,15 +12,13 @@ it is not, q is still a distribution with a known density, a Laplace approximati
 is the non-centred parametrisation, read off the density instead of written by hand.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Key
 
 from involutive.core.errors import check
 from involutive.core.types import ArrayLike
@@ -96,13 +94,13 @@ class Hierarchical(AbstractDistribution):
         height = jnp.asarray(self.target.log_density(self.joined(parents, mean)), parents.dtype)
         return height - _log_scale(factor)
 
-    def _log_prob(self, x: Any, condition: Any = None) -> Array:
+    def _log_prob(self, x: Array, condition: Array | None = None) -> Array:
         parents, children = x[self.parents], x[self.children]
         mean, factor = self.conditional(parents)
         white = factor.T @ (children - mean)
         return self.base.log_prob(parents) + _log_scale(factor) - 0.5 * jnp.sum(white**2)
 
-    def _sample(self, key: Any, condition: Any = None) -> Array:
+    def _sample(self, key: Key[Array, ""], condition: Array | None = None) -> Array:
         key_parents, key_children = jr.split(key)
         parents = self.base.sample(key_parents)
         mean, factor = self.conditional(parents)
@@ -115,12 +113,12 @@ def _log_scale(factor: Array) -> Array:
     return jnp.sum(jnp.log(jnp.diagonal(factor))) - 0.5 * len(factor) * np.log(2 * np.pi)
 
 
-# Mapped over chains, LAPACK's factorisations wait for each other (`_xla/lapack.py`); these are
-# plain products, one column at a time.
+# Under `vmap` over chains, LAPACK's factorisations can wait for each other (`_xla/lapack.py`);
+# these use plain products, one column at a time.
 
 
 def lower_factor(matrix: Array) -> Array:
-    """The Cholesky factor of a positive definite matrix; NaN of any other."""
+    """The Cholesky factor of a positive definite matrix; NaN for any other."""
     rows = jnp.arange(len(matrix))
 
     def column(factor: Array, j: Array) -> tuple[Array, None]:

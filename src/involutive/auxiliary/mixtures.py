@@ -13,7 +13,7 @@ import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution, StandardNormal
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, PyTree
 
 from involutive._xla.batch_last import many_at_once
 from involutive._xla.compilation import on_device
@@ -92,8 +92,8 @@ def _sum(x: Float[Array, " dim"]) -> Float[Array, ""]:
     return jnp.dot(x, jnp.ones_like(x), precision="highest")
 
 
-def for_many(tree: Any) -> Any:
-    """The same kernel, or anything else, with every standard normal as a `ManyNormal`."""
+def for_many(tree: PyTree) -> PyTree:
+    """Replace every standard normal in a kernel, or any other pytree, by a `ManyNormal`."""
     plain = lambda node: type(node) is StandardNormal and len(node.shape) == 1  # noqa: E731
     swap = lambda node: ManyNormal(node.shape) if plain(node) else node  # noqa: E731
     return jax.tree.map(swap, tree, is_leaf=plain)
@@ -132,7 +132,7 @@ class GaussianMixture(AbstractDistribution):
     def __init__(self, weights: ArrayLike, means: ArrayLike, covariances: ArrayLike):
         """Build from weights `(k,)`, means `(k, dim)` and covariances `(k, dim, dim)`.
 
-        NumPy's arrays are worked on in double precision on the host, where nothing is compiled.
+        NumPy arrays are processed in double precision on the host, where nothing is compiled.
         """
         host = all(isinstance(part, np.ndarray) for part in (weights, means, covariances))
         xp: Any = np if host else jnp
@@ -230,22 +230,20 @@ class ConditionalNormal(AbstractDistribution):
         self.cond_shape = (check_count("state_dim", state_dim),)
         self.shape = (state_dim if dim is None else check_count("dim", dim),)
 
-    def _log_prob(self, x: Array, condition: Any = None) -> Float[Array, ""]:
+    def _log_prob(self, x: Array, condition: Array | None = None) -> Float[Array, ""]:
+        assert condition is not None
         level = self.log_scale(condition)
         white = (x - self.mean(condition)) * jnp.exp(-level)
         return -0.5 * jnp.sum(white**2) - jnp.sum(level) - 0.5 * x.size * np.log(2 * np.pi)
 
-    def _sample(self, key: Key[Array, ""], condition: Any = None) -> Float[Array, " dim"]:
+    def _sample(self, key: Key[Array, ""], condition: Array | None = None) -> Float[Array, " dim"]:
+        assert condition is not None
         noise = jr.normal(key, self.shape)
         return self.mean(condition) + jnp.exp(self.log_scale(condition)) * noise
 
 
 def _inverses(factors: Float[Array, "k dim dim"]) -> Float[Array, "k dim dim"]:
-    """The inverses of lower triangular matrices.
-
-    One after the other: two blocks of chains that each solve for many at once wait for each other
-    in XLA's thread pool, and sampling hangs (`_xla/lapack.py`).
-    """
+    """The inverses of lower triangular matrices, one at a time; `_xla/lapack.py` says why."""
     unit = jnp.eye(factors.shape[-1], dtype=factors.dtype)
     return jax.lax.map(lambda a: jax.scipy.linalg.solve_triangular(a, unit, lower=True), factors)
 

@@ -12,7 +12,6 @@ tries with the reference points is a permutation block, and the kernel's ratio i
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from flowjax.distributions import AbstractDistribution
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 from involutive.core.errors import check, check_count
 
@@ -65,7 +64,8 @@ class MultipleTry(AbstractDistribution):
         self.cond_shape = proposal.shape
         self.shape = ((2 * tries - 1) * proposal.shape[0],)
 
-    def _sample(self, key: Any, condition: Any = None) -> Float[Array, " size"]:
+    def _sample(self, key: Key[Array, ""], condition: Array | None = None) -> Float[Array, " size"]:
+        assert condition is not None
         key_tries, key_choice, key_references = jr.split(key, 3)
         tries = self._draw(key_tries, self.tries, condition)
         chosen = jr.categorical(key_choice, self._weights(tries, condition)[0])
@@ -74,7 +74,8 @@ class MultipleTry(AbstractDistribution):
         references = self._draw(key_references, self.tries - 1, first)
         return jnp.concatenate([tries, references]).reshape(-1)
 
-    def _log_prob(self, x: Any, condition: Any = None) -> Float[Array, ""]:
+    def _log_prob(self, x: Array, condition: Array | None = None) -> Float[Array, ""]:
+        assert condition is not None
         points = x.reshape(-1, *self.cond_shape)
         tries, references = points[: self.tries], points[self.tries :]
         log_w, log_q = self._weights(tries, condition)

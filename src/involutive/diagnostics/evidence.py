@@ -7,7 +7,7 @@ From q's side, importance sampling: Z = E_q[w] with w = p/q. From both sides, th
 
 iterated to its fixed point. Its error is that of both means, the chains' by their autocorrelation.
 Neither sees a mode that both q and the chains miss, so `coverage` searches for mass outside q.
-Where the estimates disagree, or mass was found outside, the figure is withheld.
+If the estimates disagree, or mass was found outside, log Z is withheld.
 """
 
 import time
@@ -78,53 +78,27 @@ def evidence(
     began = time.perf_counter()
     check(isinstance(kernel, AbstractKernel), f"kernel must be a kernel, got {type(kernel)}")
     check_count("num_samples", num_samples, least=100)
-    law = proposal_distribution(kernel)
-    if law is None:
-        raise InputError(
-            "evidence needs a proposal with a known density q, and this kernel only moves from "
-            "where it is, as HMC does; pass what inv.learn returned"
-        )
+    law = _known_proposal(kernel)
     _check_draws(draws, kernel)
     key_q, key_chains, key_probe = split(as_key(key), 3)
     p, q = BatchedDensity(kernel.target.log_density, kernel.target.dim), BatchedDistribution(law)
-    # log q from the way a draw was made: the way back is inexact where a coupling stretches much
-    drawn, log_q = (np.asarray(part) for part in _draws(law, key_q, num_samples))
-    forward = _log_weights(p.values(drawn), log_q)
-    check(
-        np.isfinite(forward).any(),
-        "the density must be finite somewhere under q, but it was -inf or NaN at every one of "
-        f"{num_samples} draws of the proposal; learn the proposal again",
-    )
+    drawn, forward = _weighted_draws(p, law, key_q, num_samples)
     own = draws is None
     if draws is None:
         draws = _chains(kernel, key_chains, drawn, num_samples, progress)
-    flat = draws.positions.reshape(-1, kernel.target.dim)
-    backward = _log_weights(draws.log_density.ravel(), q.values(flat)).reshape(
-        draws.log_density.shape
-    )
-    # rounding: what log p and log q are known to, which matters where q = p
-    rounding = float(np.finfo(p.dtype).eps) * (1 + float(np.median(np.abs(draws.log_density))))
-    more = float(np.hypot(rounding, beyond(forward)))
-    important, joined = (
-        Estimate(log_z, float(np.hypot(error, more)))
-        for log_z, error in (importance(forward), bridge(forward, backward))
-    )
-    rng = generator(key_probe)
-    wide = _wide_starts(kernel, law, key_probe, rng)
-    outside = missed(
-        p, q, drawn, wide, important.log_z, float(np.max(forward)), rng,
-        kernel.target.has_gradient,
-    )  # fmt: skip
-    figures = _Figures(forward, backward, important, joined, outside)
-    evaluations = p.evaluations + (flat.shape[0] if own else 0)
+    backward = _log_weights_of_chains(q, draws)
+    important, joined = _estimates(p, draws, forward, backward)
+    outside = _mass_outside(kernel, law, p, drawn, important, float(np.max(forward)), key_probe)
+    verdict = _Verdict(forward, backward, important, joined, outside)
+    evaluations = p.evaluations + (draws.log_density.size if own else 0)
     return Evidence(
-        log_z=joined.log_z if not figures.withheld() else float("nan"),
+        log_z=joined.log_z if not verdict.withheld() else float("nan"),
         error=joined.error,
         pareto_k=pareto_k(forward),
         effective_share=effective_share(forward),
         importance=important,
         bridge=joined,
-        reasons=tuple(figures.withheld() + figures.doubts()),
+        reasons=tuple(verdict.withheld() + verdict.doubts()),
         marginal=kernel.target.prior is not None,
         target=kernel.target.name,
         num_samples=num_samples,
@@ -133,13 +107,52 @@ def evidence(
     )
 
 
+def _known_proposal(kernel: AbstractKernel) -> AbstractDistribution:
+    law = proposal_distribution(kernel)
+    if law is None:
+        raise InputError(
+            "evidence needs a proposal with a known density q, and this kernel only moves from "
+            "where it is, as HMC does; pass what inv.learn returned"
+        )
+    return law
+
+
+def _weighted_draws(
+    p: BatchedDensity, law: AbstractDistribution, key: Key[Array, ""], count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws of q and their log importance weights `log p - log q`."""
+    # log q comes from the sampling pass: the inverse is inexact where a coupling stretches much
+    drawn, log_q = (np.asarray(part) for part in _draws(law, key, count))
+    forward = _log_weights(p.values(drawn), log_q)
+    check(
+        np.isfinite(forward).any(),
+        "the density must be finite somewhere under q, but it was -inf or NaN at every one of "
+        f"{count} draws of the proposal; learn the proposal again",
+    )
+    return drawn, forward
+
+
+def _estimates(
+    p: BatchedDensity, draws: Draws, forward: np.ndarray, backward: np.ndarray
+) -> tuple[Estimate, Estimate]:
+    """log Z by importance sampling and by the bridge, from log weights of q's and chains' draws."""
+    # the rounding errors of log p and log q, which matter if q = p
+    rounding = float(np.finfo(p.dtype).eps) * (1 + float(np.median(np.abs(draws.log_density))))
+    more = float(np.hypot(rounding, beyond(forward)))
+    by_importance, by_bridge = (
+        Estimate(log_z, float(np.hypot(error, more)))
+        for log_z, error in (importance(forward), bridge(forward, backward))
+    )
+    return by_importance, by_bridge
+
+
 @jit_once
 def _draws(law: AbstractDistribution, key: Array, count: int) -> tuple[Array, Array]:
     return law.sample_and_log_prob(key, (count,))
 
 
-class _Figures(NamedTuple):
-    """What the verdict rests on."""
+class _Verdict(NamedTuple):
+    """The estimates and weights on which the verdict rests."""
 
     forward: np.ndarray
     backward: np.ndarray
@@ -148,7 +161,7 @@ class _Figures(NamedTuple):
     outside: Missed
 
     def withheld(self) -> list[str]:
-        """Reasons for which no figure is given."""
+        """Reasons to withhold log Z."""
         reasons = []
         noise = float(np.hypot(self.importance.error, self.bridge.error))
         gap = abs(self.importance.log_z - self.bridge.log_z)
@@ -175,7 +188,7 @@ class _Figures(NamedTuple):
         return reasons
 
     def doubts(self) -> list[str]:
-        """Reasons for which the figure is not to be trusted as it stands."""
+        """Reasons not to trust log Z."""
         reasons = []
         k, size = pareto_k(self.forward), effective_share(self.forward) * self.forward.size
         if k >= LARGEST_K:
@@ -239,7 +252,7 @@ def _chains(
 
 
 def _local(kernel: Kernel, drawn: np.ndarray) -> Kernel:
-    """A random walk as long as neighbouring draws of q are apart."""
+    """A random walk with steps of the distance between neighbouring draws of q."""
     from scipy.spatial import KDTree
 
     some = drawn[:1000].astype(np.float64)
@@ -248,10 +261,35 @@ def _local(kernel: Kernel, drawn: np.ndarray) -> Kernel:
     return random_walk(kernel.target, float(np.median(apart)) * 2.38 / dim)
 
 
+def _log_weights_of_chains(q: BatchedDistribution, draws: Draws) -> np.ndarray:
+    """`log p - log q` at the draws of chains, `(chains, draws)`."""
+    flat = draws.positions.reshape(-1, draws.positions.shape[2])
+    values = _log_weights(draws.log_density.ravel(), q.values(flat))
+    return values.reshape(draws.log_density.shape)
+
+
+def _mass_outside(
+    kernel: AbstractKernel,
+    law: AbstractDistribution,
+    p: BatchedDensity,
+    drawn: np.ndarray,
+    estimate: Estimate,
+    top: float,
+    key: Key[Array, ""],
+) -> Missed:
+    """Search for mass where p/q exceeds `top`, the largest ratio of q's draws."""
+    rng = generator(key)
+    wide = _wide_starts(kernel, law, key, rng)
+    return missed(
+        p, BatchedDistribution(law), drawn, wide, estimate.log_z, top, rng,
+        kernel.target.has_gradient,
+    )  # fmt: skip
+
+
 def _wide_starts(
     kernel: AbstractKernel, law: AbstractDistribution, key: Key[Array, ""], rng: np.random.Generator
 ) -> np.ndarray:
-    """Points of X, the target's or the kernel's where that is not q, and of N(0, 3² I)."""
+    """Draws of N(0, 3² I), and of X: the target's, or the kernel's if that is not q."""
     dim = kernel.target.dim
     points = [WIDE * rng.normal(size=(128, dim))]
     given = kernel.initial if isinstance(kernel.initial, Normal) else None

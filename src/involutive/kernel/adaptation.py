@@ -1,13 +1,12 @@
-"""Adapt a ladder of replicas in rounds, before any draw is kept.
+"""Adaptation of a ladder of replicas in rounds, before any draw is kept.
 
-Every round runs many ladders side by side and doubles the scans of the one before. After it the
-schedule is set by equal rejection, the number of replicas by the barrier, scales by the spread of
-draws and gradients, and the reference is refitted to the cold draws, kept together with the wide
-one that the ladder began with. Step sizes follow the acceptance rate inside a round. The last round
-changes nothing: it is the measurement.
+Every round runs many ladders in parallel, with twice the scans of the previous one. After a round,
+equal rejection rates set the schedule, the barrier sets the number of replicas, and the spread of
+draws and gradients sets the scales. The reference is refitted to the cold draws, and mixed with the
+wide one that the ladder began with. Step sizes adapt to the acceptance rate within a round. The
+last round adapts nothing: it measures the ladder.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +26,14 @@ from involutive.core.types import Number
 from involutive.kernel.kernel import State
 from involutive.kernel.ladder import Ladder, equal_rejection, measured, trip_rate
 from involutive.kernel.replicas import Tempered
-from involutive.kernel.rounds import Seen, reference_draws, run_round, scored, started
+from involutive.kernel.rounds import (
+    RoundClock,
+    Seen,
+    reference_draws,
+    run_round,
+    scored,
+    started,
+)
 from involutive.targets.target import Target
 
 Fit = Callable[[np.ndarray], AbstractDistribution]
@@ -39,7 +45,7 @@ NEAR = 0.25  # relative change in the number of replicas below which it stays: e
 ACCEPTED = 0.8  # local acceptance aimed at by HMC. Standard (Beskos et al. 2013: 0.65 to 0.9)
 WALKED = 0.3  # by a random walk. Standard (Roberts, Gelman, Gilks 1997: 0.234 to 0.44)
 SHARE = 0.1  # weight of the wide reference beside a fitted one. A guess
-BETTER = 1.05  # what learned exchanges must gain in round trips per evaluation to be kept. A guess
+BETTER = 1.05  # factor of round trips per evaluation that learned exchanges must gain. A guess
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,7 @@ class Adaptation:
         ladders: ladders run side by side.
         fit: `(n, dim)` cold draws to a distribution, the fitted reference; None keeps the first.
         learned_swaps: try affine transports between neighbours.
-        seconds: wall time after which no round begins that is expected to end later; None for all
-            rounds.
+        seconds: no round begins that is expected to end after so many seconds; None for no limit.
 
     Example:
         >>> import involutive as inv
@@ -144,8 +149,8 @@ def adapt_ladder(kernel: Tempered, *, key: KeyLike, settings: Adaptation | None 
         True
     """
     how = settings or Adaptation()
-    work = _Work(kernel, as_key(key), how)
-    number, clock = 0, _Clock(how.seconds)
+    work = _LadderAdapter(kernel, as_key(key), how)
+    number, clock = 0, RoundClock(how.seconds)
     for number in range(how.rounds):
         seen = work.run(how.scans * 2**number, adapt=True)
         work.rescale(seen)
@@ -159,21 +164,8 @@ def adapt_ladder(kernel: Tempered, *, key: KeyLike, settings: Adaptation | None 
     return work.finished(work.run(how.scans * 2**number, adapt=False))
 
 
-class _Clock:
-    """Whether the next round, of twice the scans, and the measurement after it fit in the time."""
-
-    def __init__(self, seconds: Number | None):
-        self._last = time.perf_counter()
-        self._end = float("inf") if seconds is None else self._last + seconds
-
-    def allows_another(self) -> bool:
-        now = time.perf_counter()
-        took, self._last = now - self._last, now
-        return now + 4 * took < self._end
-
-
-class _Work:
-    """A ladder being adapted: the kernel, where its ladders are, and what it has cost."""
+class _LadderAdapter:
+    """A ladder during adaptation: the kernel, the states of its ladders, and the cost so far."""
 
     def __init__(self, kernel: Tempered, key: Key[Array, ""], how: Adaptation):
         self.kernel, self.how, self.wide = kernel, how, kernel.reference
@@ -253,7 +245,7 @@ class _Work:
         )  # fmt: skip
 
     def refit(self, seen: Seen) -> None:
-        """Fit a reference to the cold draws, or go back if the last fit raised the barrier."""
+        """Fit a reference to the cold draws, or undo the last fit if it raised the barrier."""
         barrier = float(np.sum(1 - seen.swaps))
         if self.before is not None and barrier > self.before[0]:
             _, self.kernel, self.states = self.before
@@ -278,8 +270,8 @@ class _Work:
         ]
         self._replace(transports=maps)
         learned = self.run(scans, adapt=True)
-        dearer = (self.evaluations - spent - cost) / cost
-        if trip_rate(learned.swaps) / dearer < BETTER * trip_rate(seen.swaps):
+        relative_cost = (self.evaluations - spent - cost) / cost
+        if trip_rate(learned.swaps) / relative_cost < BETTER * trip_rate(seen.swaps):
             self.kernel, self.states = plain, states
         else:
             self.kernel = eqx.tree_at(lambda k: k.steps, self.kernel, plain.steps)
@@ -289,21 +281,19 @@ class _Work:
         ladder: Ladder = measured(
             k.betas, seen.swaps, seen.moves, seen.trips, seen.log_weights, self.evaluations
         )
-        # the way from the hot end to the cold one, at the rate of round trips that was measured
+        # steps from the hot end to the cold one, at the measured rate of round trips
         way = k.num_replicas / trip_rate(seen.swaps) / 2
         warmup = int(np.ceil(min(way, 10 * seen.cold.shape[0]) / k.scans))
         self._replace(ladder=ladder, warmup=warmup, ladders=self.states.carried.positions)
         return self.kernel
 
     def _replace(self, **changed: Any) -> None:
-        """The same kernel with other parts."""
+        """Replace parts of the kernel."""
         k = self.kernel
         same = {"betas": k.betas, "steps": k.steps, "scales": k.scales, "reference": k.reference}
         same |= {"leaps": k.leaps, "scans": k.scans, "warmup": k.warmup, "ladder": k.ladder}
         made = Tempered(k.target, **(same | changed))
-        keeps = (
-            "transports" not in changed and "betas" not in changed and "reference" not in changed
-        )
+        keeps = not {"transports", "betas", "reference"} & changed.keys()
         if keeps and k.exchange is not None:
             made = eqx.tree_at(
                 lambda m: m.exchange, made, k.exchange, is_leaf=lambda leaf: leaf is None

@@ -1,4 +1,4 @@
-"""Kernels made of kernels: a random choice of one, or one after the other."""
+"""Compositions of kernels: a random choice of one, or all of them in turn."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, PyTree
 
 from involutive._xla.compilation import on_device
 from involutive.core.errors import check
@@ -19,7 +19,7 @@ from involutive.targets.target import Target
 
 
 class _Several(AbstractKernel):
-    """Kernels of one target on one lattice, which carry one thing from step to step."""
+    """Kernels of one target on one lattice, of which at most one has a carried state."""
 
     kernels: eqx.AbstractVar[tuple[AbstractKernel, ...]]
 
@@ -27,7 +27,7 @@ class _Several(AbstractKernel):
     def grid(self) -> float | None:
         return self.kernels[0].grid
 
-    def carry(self, position: Float[Array, " dim"], key: Key[Array, ""] | None = None) -> Any:
+    def carry(self, position: Float[Array, " dim"], key: Key[Array, ""] | None = None) -> PyTree:
         return _first_carried(self.kernels, position, key)
 
 
@@ -36,7 +36,7 @@ class Mixture(_Several):
 
     Args:
         kernels: kernels of one target.
-        probabilities: one positive number a kernel, up to a constant.
+        probabilities: one positive number per kernel, up to a constant.
 
     Raises:
         InputError: if there is no kernel, their targets or lattices differ, or a probability is
@@ -53,7 +53,7 @@ class Mixture(_Several):
     target: Target
     initial: AbstractDistribution | None
     kernels: tuple[AbstractKernel, ...]
-    probabilities: Float[Array, " kernels"]  # an array: other chances compile nothing anew
+    probabilities: Float[Array, " kernels"]  # an array, so that other values need no compilation
 
     def __init__(self, kernels: Iterable[AbstractKernel], probabilities: ArrayLike):
         self.kernels = _check_kernels(kernels)
@@ -66,7 +66,7 @@ class Mixture(_Several):
         self.target, self.initial = self.kernels[0].target, _first_initial(self.kernels)
 
     def draw(self, key: Key[Array, ""]) -> tuple[Array, tuple[Any, ...]]:
-        """Draw the choice, and the randomness of every kernel from the same key: one is used."""
+        """Draw the choice, and the randomness of every kernel from one key, as one is used."""
         key_choice, key_move = jr.split(key)
         levels = jnp.cumsum(self.probabilities)
         choice = jnp.sum(levels[-1] * jr.uniform(key_choice, dtype=levels.dtype) >= levels[:-1])
@@ -75,7 +75,7 @@ class Mixture(_Several):
 
     def move(self, noise: tuple[Array, tuple[Any, ...]], state: State) -> tuple[State, Info]:
         choice, noises = noise
-        # all of them, as a mapped `switch` would; that would also copy every network once a chain
+        # makes all moves, as `switch` does under `vmap`, which also copies networks for every chain
         moves = [k.move(part, state) for k, part in zip(self.kernels, noises, strict=True)]
         return jax.tree.map(lambda *leaves: jax.lax.select_n(choice, *leaves), *moves)
 
@@ -152,8 +152,8 @@ def _first_initial(kernels: tuple[AbstractKernel, ...]) -> AbstractDistribution 
 
 def _first_carried(
     kernels: tuple[AbstractKernel, ...], position: Float[Array, " dim"], key: Key[Array, ""] | None
-) -> Any:
-    """What the one kernel that carries anything carries; the others hand it on."""
+) -> PyTree:
+    """The carried state of the one kernel that has one; the others pass it on."""
     found = [kernel.mover for kernel in kernels if carries(kernel)]
     check(len(found) <= 1, f"one kernel may carry replicas, got {len(found)}")
     return found[0].carry(position, key) if found else ()

@@ -1,10 +1,19 @@
-"""A kernel in words: what it samples, and the moves it is made of."""
+"""A kernel in words: its target, and its moves."""
 
-from typing import Any
+from typing import Protocol, runtime_checkable
+
+from involutive.targets.target import Target
 
 
-def parts_of(kernel: Any) -> list[tuple[str, str]]:
-    """The moves of a kernel, each with the chance that a step makes it ("each" in a cycle)."""
+@runtime_checkable
+class Described(Protocol):
+    """A kernel, of which descriptions only need the target."""
+
+    target: Target
+
+
+def parts_of(kernel: object) -> list[tuple[str, str]]:
+    """The moves of a kernel, each with the share of steps that make it."""
     inner = getattr(kernel, "kernel", kernel)
     several = getattr(inner, "kernels", None)
     if several is None:
@@ -18,7 +27,7 @@ def parts_of(kernel: Any) -> list[tuple[str, str]]:
     ]
 
 
-def move_of(kernel: Any) -> str:
+def move_of(kernel: object) -> str:
     """One move: its involution and the distribution of its auxiliary vector."""
     involution = getattr(kernel, "involution", None)
     if involution is None:
@@ -29,7 +38,7 @@ def move_of(kernel: Any) -> str:
     return f"{type(involution).__name__}, auxiliary {auxiliary}"
 
 
-def described(kernel: Any) -> str:
-    """The line that stands for a kernel: `Mixture(mog6: 10% of steps RandomWalk, …)`."""
+def described(kernel: Described) -> str:
+    """One line that describes a kernel: `Mixture(mog6: 10% of steps RandomWalk, …)`."""
     moves = "; ".join(f"{chance} {move}" for chance, move in parts_of(kernel))
     return f"{type(kernel).__name__}({kernel.target.name}: {moves})"

@@ -11,14 +11,14 @@ computed, for sampling and for training alike.
 """
 
 import abc
-from typing import Any, NamedTuple, final
+from typing import final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from flowjax.distributions import AbstractDistribution
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Float, Key, PyTree
 
 from involutive.auxiliary import drawn, log_gain, noted_log_prob
 from involutive.bijections.couplings import round_to
@@ -27,98 +27,17 @@ from involutive.core.views import view
 from involutive.involutions.blocks import AbstractInvolution
 from involutive.involutions.lattice import Lattice
 from involutive.kernel.describe import described
+from involutive.kernel.state import (
+    Auxiliary,
+    Flag,
+    Info,
+    KeyBits,
+    Proposal,
+    Scalar,
+    State,
+    Vector,
+)
 from involutive.targets.target import Target
-
-Vector = Float[Array, " dim"]
-Auxiliary = Float[Array, " aux"]
-Scalar = Float[Array, ""]
-Flag = Bool[Array, ""]
-
-
-class State(NamedTuple):
-    """What the next step needs. A log density of +inf marks a chain that was stopped.
-
-    `carried` is what a kernel needs beside the position (the other replicas of a ladder). Runs keep
-    it in their checkpoints; kernels that have no use for it hand it on untouched.
-
-    Attributes:
-        position: where the chain is, `(dim,)`.
-        log_density: the target's log density there.
-        carried: what a kernel needs beside the position.
-
-    Example:
-        >>> import involutive as inv, jax.numpy as jnp
-        >>> state = inv.hmc(inv.targets.gaussian(2), 0.1, 3).init(jnp.zeros(2))
-        >>> state.position.tolist()
-        [0.0, 0.0]
-    """
-
-    position: Vector
-    log_density: Scalar
-    carried: Any = ()
-
-    @property
-    def logdensity(self) -> Float[Array, "..."]:
-        """The log density under BlackJAX's name."""
-        return self.log_density
-
-
-class Info(NamedTuple):
-    """What happened in a step; reported, never carried.
-
-    Attributes:
-        proposal: the position proposed, also where it was rejected.
-        log_ratio: the log of the acceptance ratio; -inf where the move was not allowed.
-        accepted: whether the chain moved there.
-        acceptance_rate: `min(1, exp(log_ratio))`.
-        nonfinite: whether the proposal's density was NaN or +inf, or its position not finite.
-        irreversible: whether f did not return: by the guard, or the exact range of a lattice.
-
-    Example:
-        >>> import involutive as inv, jax.numpy as jnp, jax.random as jr
-        >>> kernel = inv.random_walk(inv.targets.gaussian(2), 0.5)
-        >>> state, info = kernel.step(jr.key(0), kernel.init(jnp.zeros(2)))
-        >>> bool(info.accepted) == bool((state.position == info.proposal).all())
-        True
-    """
-
-    proposal: Vector
-    log_ratio: Scalar
-    accepted: Flag
-    acceptance_rate: Scalar
-    nonfinite: Flag  # the proposal's density was NaN or +inf, or its position not finite
-    irreversible: Flag  # f did not return: the guard, or the exact range of a lattice
-
-    @property
-    def is_accepted(self) -> Bool[Array, "..."]:
-        """Whether the move was made, under BlackJAX's name."""
-        return self.accepted
-
-
-class Proposal(NamedTuple):
-    """The point f sends (φ, π) to, and the log of the acceptance ratio."""
-
-    state: State
-    auxiliary: Vector
-    log_ratio: Scalar
-    reversible: Flag
-
-
-class KeyBits(eqx.Module):
-    """A key as raw bits, which loops may index where they may not index keys.
-
-    `draw` returns this in a kernel whose randomness cannot be drawn before its move.
-    """
-
-    data: Array
-    impl: Any = eqx.field(static=True)
-
-    def __init__(self, key: Key[Array, ""]):
-        self.data, self.impl = jr.key_data(key), jr.key_impl(key)
-
-    def key(self) -> Key[Array, ""]:
-        """Return the key."""
-        return jr.wrap_key_data(self.data, impl=self.impl)
 
 
 class AbstractKernel(eqx.Module):
@@ -147,27 +66,27 @@ class AbstractKernel(eqx.Module):
 
     @property
     def mover(self) -> "AbstractKernel":
-        """What makes the moves: the kernel itself, or the one it wraps with a record."""
+        """The kernel that makes the moves: this one, or the one that it wraps with a record."""
         return self
 
-    def init(self, position: Any, rng_key: Any = None) -> State:
+    def init(self, position: PyTree, rng_key: Array | None = None) -> State:
         """Return the state at a position, on the lattice if the kernel moves on one.
 
-        `rng_key` starts what the kernel carries beside the position, if it carries anything.
+        `rng_key` is the randomness of the carried state, for kernels that have one.
         """
         position, grid = self.target.flatten(position), self.grid
         position = position if grid is None else round_to(position, grid)
         carried = self.mover.carry(position, rng_key)
         return State(position, evaluate(self.target, position), carried)
 
-    def carry(self, position: Vector, key: Key[Array, ""] | None = None) -> Any:
-        """What the kernel carries beside the position, at the start of a chain: nothing."""
+    def carry(self, position: Vector, key: Key[Array, ""] | None = None) -> PyTree:
+        """The carried state at the start of a chain; empty unless a kernel overrides it."""
         del position, key
         return ()
 
     @property
     def starts(self) -> Float[Array, "n dim"] | None:
-        """Places apart from `initial` from which some chains start, where a kernel knows any."""
+        """Places away from `initial` from which some chains start, if a kernel has any."""
         return None
 
     @property
@@ -181,12 +100,12 @@ class AbstractKernel(eqx.Module):
         return self.move(self.draw(key), state)
 
     @abc.abstractmethod
-    def draw(self, key: Key[Array, ""]) -> Any:
-        """Return everything random in a step: arrays, of which many are cheaper drawn at once."""
+    def draw(self, key: Key[Array, ""]) -> PyTree:
+        """Return the randomness of a step as arrays, which are cheaper to draw for many steps."""
 
     @abc.abstractmethod
-    def move(self, noise: Any, state: State) -> tuple[State, Info]:
-        """Make the move whose randomness `draw` returned; nothing in it is random."""
+    def move(self, noise: PyTree, state: State) -> tuple[State, Info]:
+        """Make the step, which is deterministic given the randomness that `draw` returned."""
 
 
 class Kernel(AbstractKernel):
@@ -198,8 +117,8 @@ class Kernel(AbstractKernel):
         auxiliary: the distribution Y of π: any FlowJAX distribution of one vector, or a
             conditional one Y(π|φ) whose condition is the state, `cond_shape == (target.dim,)`.
         initial: the distribution X that chains start from when no positions are given.
-        guard: reject a move unless f returns to where it came from within this relative
-            tolerance. None trusts f; a lattice involution is always checked for equality of range.
+        guard: reject a move unless f(f(z)) = z within this relative tolerance. None trusts f; a
+            lattice involution always rejects moves beyond its exact range.
 
     Raises:
         InputError: if the sizes of target, involution and auxiliary do not fit together.
@@ -255,9 +174,9 @@ class Kernel(AbstractKernel):
     def propose(
         self, state: State, auxiliary: Vector, log_auxiliary: Scalar | None = None
     ) -> Proposal:
-        """Apply f to (φ, π) and return where it leads with the log acceptance ratio.
+        """Apply f to (φ, π) and return the new point with the log acceptance ratio.
 
-        `log_auxiliary` is log Y(π), or log Y(π|φ), where it is known already.
+        `log_auxiliary` is log Y(π), or log Y(π|φ), if it is known already.
         """
         dim = self.target.dim
         z = jnp.concatenate([state.position, auxiliary])
@@ -287,7 +206,7 @@ class Kernel(AbstractKernel):
     def draw(self, key: Key[Array, ""]) -> tuple[Auxiliary | KeyBits, Scalar | None, Scalar]:
         """Draw a fresh π, with its log density if `log_gain` needs it, and -log u, u uniform.
 
-        A π whose distribution depends on the state is drawn by `move`: its key stands in its place.
+        If the distribution of π depends on the state, `move` draws π, and its key is returned.
         """
         key_auxiliary, key_accept = jr.split(key)
         if self.conditional:
@@ -332,8 +251,8 @@ def evaluate(target: Target, position: Vector) -> Scalar:
 def settle(level: Scalar, state: State, proposal: Proposal) -> tuple[State, Info]:
     """Accept a proposal if its log ratio is above `-level`, an exponential variate.
 
-    That is -log u for u in (0, 1], so no ratio of zero is ever accepted. A proposal of density
-    +inf stops the chain: it stays where it is, marked by `log_density=+inf`.
+    The level is -log u for u in (0, 1], so a ratio of zero is never accepted. A proposal of density
+    +inf stops the chain, which keeps its position and is marked by `log_density=+inf`.
     """
     new, log_ratio = proposal.state, proposal.log_ratio
     inside = jnp.all(jnp.isfinite(new.position))

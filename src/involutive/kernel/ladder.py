@@ -1,16 +1,15 @@
-"""What a ladder of replicas tells: its barrier, its schedule, round trips and the evidence.
+"""What is measured on a ladder of replicas: barrier, schedule, round trips and the evidence.
 
 With ℓ = log p - log q at a draw of p_β, neighbours β < β' give two estimates of the same ratio of
 normalising constants,
 
     log Z_β'/Z_β = log E_β exp((β'-β) ℓ) = -log E_β' exp(-(β'-β) ℓ),
 
-whose sums over the ladder are log Z forward and backward: the reference is normalised. A replica
-that is not where it should be moves the two apart, so their gap is part of the error.
+whose sums over the ladder are log Z forward and backward, as the reference is normalised. A replica
+that has not converged makes the two differ, so their gap is part of the error.
 """
 
 from itertools import pairwise
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -20,15 +19,16 @@ from scipy.interpolate import PchipInterpolator
 from scipy.special import logsumexp
 
 from involutive.core.errors import check
+from involutive.core.types import ArrayLike
 
 
 class Ladder(eqx.Module):
-    """What was measured of a ladder after its adaptation, with everything fixed.
+    """Measurements of a ladder after its adaptation, when everything is fixed.
 
     Attributes:
         betas: the schedule from the reference (0) to the target (1).
-        swap_acceptance: of every pair of neighbours.
-        local_acceptance: of the local moves of every replica but the hot one.
+        swap_acceptance: acceptance rate of exchanges of every pair of neighbours.
+        local_acceptance: acceptance rate of the local moves of every replica but the hot one.
         barrier: Λ, the sum of the rejection rates; about `2 Λ + 1` replicas are enough.
         round_trips: hot → cold → hot, of all replicas of all ladders.
         trips_per_scan: round trips of one ladder per scan; at most `1 / (2 + 2 Λ)`.
@@ -69,9 +69,10 @@ class Ladder(eqx.Module):
 
 
 def measured(
-    betas: Any, swaps: Any, moves: Any, trips: int, log_weights: np.ndarray, evaluations: float
-) -> Ladder:
-    """The record of a round, ℓ given as `(scans, ladders, replicas)`."""
+    betas: Array, swaps: np.ndarray, moves: np.ndarray, trips: int, log_weights: np.ndarray,
+    evaluations: float,
+) -> Ladder:  # fmt: skip
+    """The measurements of a round, from ℓ as `(scans, ladders, replicas)`."""
     scans, ladders, _ = log_weights.shape
     forward, backward, error = stepping_stones(log_weights, np.asarray(betas))
     both = 0.5 * (forward + backward)
@@ -105,7 +106,7 @@ def stepping_stones(log_weights: np.ndarray, betas: np.ndarray) -> tuple[float, 
     """
     values, steps = np.asarray(log_weights, np.float64), np.diff(np.asarray(betas, np.float64))
     values = np.where(np.isnan(values), -np.inf, values)
-    # log of the mean weight of each ladder: sums over ladders left out follow from these
+    # log of the mean weight of each ladder, from which jackknife estimates follow
     up = _log_means(steps * values[..., :-1])
     down = _log_means(-steps * values[..., 1:])
     forward, backward = _joined(up).sum(), -_joined(down).sum()
@@ -131,8 +132,8 @@ def _joined(log_means: np.ndarray) -> np.ndarray:
     return logsumexp(log_means, axis=0) - np.log(log_means.shape[0])
 
 
-def equal_rejection(betas: Any, swap_acceptance: Any, replicas: int) -> np.ndarray:
-    """The schedule of so many replicas whose neighbours reject equally often.
+def equal_rejection(betas: ArrayLike, swap_acceptance: ArrayLike, replicas: int) -> np.ndarray:
+    """The schedule of `replicas` replicas whose neighbours have equal rejection rates.
 
     The cumulative rejection Λ(β) is interpolated by a monotone cubic through the measured ladder,
     and inverted at equal steps.
@@ -145,11 +146,11 @@ def equal_rejection(betas: Any, swap_acceptance: Any, replicas: int) -> np.ndarr
     fine = np.concatenate([np.linspace(a, b, 65)[:-1] for a, b in pairwise(betas)] + [[1.0]])
     found = np.interp(goal, PchipInterpolator(betas, barrier)(fine), fine)
     found[0], found[-1] = 0.0, 1.0
-    least = 1e-6 / replicas  # of a schedule whose first steps are tiny, two could round to one
+    least = 1e-6 / replicas  # keeps tiny first steps of a schedule apart after rounding
     return np.maximum.accumulate(found + least * np.arange(replicas)) / (1 + least * (replicas - 1))
 
 
-def trip_rate(swap_acceptance: Any) -> float:
-    """Round trips per scan that these rates allow: `1 / (2 + 2 Σ r/(1-r))`, r the rejections."""
+def trip_rate(swap_acceptance: ArrayLike) -> float:
+    """Round trips per scan for these rates: `1 / (2 + 2 Σ r/(1-r))`, r the rejection rates."""
     accepted = np.clip(np.asarray(swap_acceptance, np.float64), 1e-6, 1.0)
     return float(1 / (2 + 2 * np.sum((1 - accepted) / accepted)))

@@ -17,6 +17,7 @@ an independence proposal from q.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -41,13 +42,16 @@ from involutive.kernel.rungs import (
     Replicas,
     Rungs,
     Scan,
+    Vector,
     bridge,
+    check_scales,
+    check_schedule,
     log_reference,
     placed,
+    rung_at,
+    stacked,
 )
 from involutive.targets.target import Target
-
-Vector = Float[Array, " dim"]
 
 JITTER = 0.2  # relative, of every step size: no trajectory is periodic. Standard (Neal 2011, 3.2)
 
@@ -115,14 +119,14 @@ class Tempered(AbstractKernel):
         ladder: Ladder | None = None,
     ):
         check(isinstance(target, Target), f"target must be a Target, got {type(target).__name__}")
-        schedule = _check_schedule(target, reference, betas)
+        schedule = check_schedule(target, reference, betas)
         moved, dtype = schedule.size - 1, jnp.result_type(float)
         self.target, self.reference = target, reference
         self.initial = reference if initial is None else initial
         self.betas = on_device(schedule.astype(dtype))
         self.steps = on_device(np.broadcast_to(np.asarray(steps, dtype), (moved,)).copy())
-        self.scales = on_device(_check_scales(scales, moved, target.dim).astype(dtype))
-        self.exchange = None if transports is None else _stacked(transports, moved)
+        self.scales = on_device(check_scales(scales, moved, target.dim).astype(dtype))
+        self.exchange = None if transports is None else stacked(transports, moved)
         self.auxiliary = standard_normal(target.dim)
         self.ladders = None if ladders is None else jnp.asarray(ladders, dtype)
         self.leaps = None if leaps is None else check_count("leaps", leaps)
@@ -266,7 +270,7 @@ class Tempered(AbstractKernel):
         now = State(where, bridge(beta, rung.log_target, rung.log_reference))
         new, info = Kernel(target, flow, self.auxiliary).move((momentum, None, level), now)
         at = info.proposal
-        proposed = Rungs(at, evaluate(self.target, at), log_reference(self, at))
+        proposed = rung_at(self, at)
         kept = jax.tree.map(lambda a, b: jnp.where(info.accepted, a, b), proposed, rung)
         return kept, info, jnp.isposinf(new.log_density)
 
@@ -294,51 +298,6 @@ class Tempered(AbstractKernel):
             return above, below, jnp.zeros_like(below.log_target)
         pairs = jnp.concatenate([below.positions, above.positions], axis=1)
         moved, log_det = eqx.filter_vmap(lambda f, z: f(z))(self.exchange, pairs)
-        dim = self.target.dim
-
-        def evaluated(x: Vector) -> Rungs:
-            return Rungs(x, evaluate(self.target, x), log_reference(self, x))
-
-        low, high = (jax.vmap(evaluated)(moved[:, part]) for part in (np.s_[:dim], np.s_[dim:]))
+        dim, evaluated = self.target.dim, jax.vmap(partial(rung_at, self))
+        low, high = (evaluated(moved[:, part]) for part in (np.s_[:dim], np.s_[dim:]))
         return low, high, log_det
-
-
-def _check_schedule(target: Target, reference: object, betas: ArrayLike) -> np.ndarray:
-    """The schedule as an array, for a reference that fits the target."""
-    found = type(reference).__name__
-    check(
-        isinstance(reference, AbstractDistribution) and reference.shape == (target.dim,),
-        f"reference must be a FlowJAX distribution of {target.dim} coordinates, got {found} of "
-        f"shape {getattr(reference, 'shape', None)}",
-    )
-    schedule = np.asarray(betas, float)
-    check(
-        schedule.ndim == 1 and schedule.size >= 2 and (np.diff(schedule) > 0).all()
-        and schedule[0] == 0 and schedule[-1] == 1,
-        f"betas must increase from 0 to 1, got {schedule.tolist()[:12]}",
-    )  # fmt: skip
-    return schedule
-
-
-def _check_scales(scales: ArrayLike, moved: int, dim: int) -> np.ndarray:
-    found = np.asarray(scales, float)
-    found = np.broadcast_to(found, (moved, dim)).copy() if found.ndim == 0 else found
-    check(
-        found.shape in ((moved, dim), (moved, dim, dim)),
-        f"scales must be a number or have shape {(moved, dim)} or {(moved, dim, dim)}, one row for "
-        f"every replica but the hot one, got shape {found.shape}",
-    )
-    return found
-
-
-def _stacked(transports: Sequence[AbstractBijection], pairs: int) -> FunctionBlock:
-    """One function block whose arrays have a row for every pair of neighbours."""
-    blocks = [FunctionBlock(g) for g in transports]
-    check(
-        len(blocks) == pairs, f"transports must be {pairs}, one for every pair, got {len(blocks)}"
-    )
-    forms = {jax.tree.structure(eqx.filter(block, eqx.is_array)) for block in blocks}
-    check(len(forms) == 1, f"transports must have one structure, got {len(forms)} different ones")
-    arrays = [eqx.filter(block, eqx.is_array) for block in blocks]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
-    return eqx.combine(stacked, eqx.filter(blocks[0], eqx.is_array, inverse=True))

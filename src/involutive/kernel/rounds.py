@@ -1,7 +1,8 @@
-"""The compiled parts of adaptation: rounds of many ladders side by side."""
+"""The compiled parts of adaptation: rounds of many ladders in parallel."""
 
+import time
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,13 +13,14 @@ from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
 from involutive._xla.compilation import jit_once
+from involutive.core.types import Number
 from involutive.kernel.kernel import State
 from involutive.kernel.replicas import Tempered
 from involutive.kernel.rungs import Bridge
 
 
 class Seen(NamedTuple):
-    """What a round measured: means over its second half, and records of it all."""
+    """The measurements of a round: means over its second half, and records of all of it."""
 
     swaps: np.ndarray
     moves: np.ndarray
@@ -28,6 +30,10 @@ class Seen(NamedTuple):
     log_weights: np.ndarray  # (scans, ladders, replicas)
     cold: np.ndarray  # (scans, ladders, dim)
     trips: int
+
+
+# states, step sizes, sums of measurements, log weights and cold positions of every scan
+Carry = tuple[State, Array, tuple[Array, ...], Array, Array]
 
 
 @jit_once
@@ -42,7 +48,7 @@ def started(kernel: Tempered, positions: Array, keys: Array) -> State:
 
 @jit_once
 def scored(kernel: Tempered, states: State) -> State:
-    """The same states, their log densities under the kernel's reference."""
+    """The states with log densities under the kernel's reference."""
     log_q = jax.vmap(jax.vmap(kernel.reference.log_prob))(states.carried.positions)
     dtype = states.position.dtype
     return states._replace(carried=states.carried._replace(log_reference=log_q.astype(dtype)))
@@ -51,12 +57,12 @@ def scored(kernel: Tempered, states: State) -> State:
 @jit_once
 def run_round(
     kernel: Tempered, states: State, key: Key[Array, ""], count: Array, rate: Array, capacity: int
-) -> Any:
-    """`count` scans of all ladders; step sizes follow `rate`, unless it is NaN."""
+) -> Carry:
+    """Make `count` scans of all ladders; step sizes adapt to the acceptance `rate`, unless NaN."""
     ladders, dim = states.position.shape
     dtype = states.position.dtype
 
-    def body(t: Array, carry: Any) -> Any:
+    def body(t: Array, carry: Carry) -> Carry:
         states, steps, sums, weights, cold = carry
         now = eqx.tree_at(lambda k: k.steps, kernel, steps)
         keys = jr.split(jr.fold_in(key, t), ladders)
@@ -93,7 +99,7 @@ def _moments(
         jnp.isnan(rate), lambda s: none, lambda s: jax.vmap(partial(_slopes, kernel))(s).mean(0),
         states,
     )  # fmt: skip
-    # a replica that is still far away has gradients of any size
+    # bounded, as a replica that is still far away can have very large gradients
     return every.mean(0), (every**2).mean(0), jnp.minimum(slope, 1e20)
 
 
@@ -107,3 +113,16 @@ def _slopes(kernel: Tempered, state: State) -> Array:
         return jnp.zeros((kernel.num_replicas - 1, state.position.size), state.position.dtype)
     rungs = jnp.concatenate([state.carried.positions, state.position[None]])
     return jax.vmap(one)(kernel.betas[1:], rungs)
+
+
+class RoundClock:
+    """Tells whether the next round, of twice the scans, and the measurement fit in the time."""
+
+    def __init__(self, seconds: Number | None):
+        self._last = time.perf_counter()
+        self._end = float("inf") if seconds is None else self._last + seconds
+
+    def allows_another(self) -> bool:
+        now = time.perf_counter()
+        took, self._last = now - self._last, now
+        return now + 4 * took < self._end

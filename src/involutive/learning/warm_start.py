@@ -25,8 +25,8 @@ from involutive.learning.refine.rounds import train_on_draws
 from involutive.learning.settings import SearchSettings
 from involutive.learning.stages import Cost, Fitted, Found
 from involutive.sampling.draws import Draws
-from involutive.training.fit import check_samples
 from involutive.training.likelihood import proposal_law
+from involutive.training.samples import check_samples
 
 
 def as_initial(

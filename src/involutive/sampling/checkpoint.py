@@ -1,8 +1,8 @@
-"""Checkpoints of a run: a folder of files that are each written once, whole or not at all.
+"""Checkpoints of a run: a folder of files, each of which is written once and atomically.
 
-    run.inv                        what run this is: key, sizes, kernel, density
-    state-<chains>.inv             where chains are, during warm-up
-    draws-<chains>-<draws>.inv     draws of some chains; the last one is where they are
+    run.inv                        the identity of the run: key, sizes, kernel, density
+    state-<chains>.inv             positions of chains during warm-up
+    draws-<chains>-<draws>.inv     draws of some chains; the last one is their position
 
 Chain k at step t uses the key `fold_in(fold_in(root, k), t)`, so a position and a step number are
 all that a run has to remember; what a kernel carries beside the position (replicas) is saved with
@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from involutive.core.errors import InputError, check
 from involutive.kernel.kernel import State
@@ -30,7 +31,7 @@ from involutive.targets.fingerprint import fingerprint
 from involutive.targets.target import Target
 
 INTERVAL = 1.0  # seconds between two files: a kill loses no more work than this and one chunk
-MOST_BYTES = 64 * 2**20  # draws not yet written, however little time has passed
+MOST_BYTES = 64 * 2**20  # maximum bytes of draws not yet written
 
 
 class Checkpoint:
@@ -97,7 +98,7 @@ class Checkpoint:
         return True
 
     def save_state(self, chains: Chains, force: bool = False) -> None:
-        """Write where the chains are, during warm-up."""
+        """Write the positions of the chains, during warm-up."""
         if not force and time.perf_counter() - self._at < INTERVAL:
             return
         state, header = chains.state(), {"kind": "state", "run": self.name, "step": chains.step}
@@ -114,7 +115,7 @@ class Checkpoint:
             return
         carried = _named(chains.state().carried)
         if carried and chains.step != self.warmup + end * chains.thin:
-            return  # stopped between the two: these draws are made again
+            return  # interrupted in a chunk: its draws are made again
         arrays = recorder.chunk(start, end) | carried
         heavy = sum(array.nbytes for array in arrays.values()) >= MOST_BYTES
         if not force and not heavy and time.perf_counter() - self._at < INTERVAL:
@@ -126,14 +127,14 @@ class Checkpoint:
         self.written, self._at = end, time.perf_counter()
 
     def how_to_resume(self) -> str:
-        """The end of a sentence that says what was saved."""
+        """The end of a sentence that says how many draws are saved, and where."""
         return (
             f"{self.written} draws of each chain are saved in {self.folder}; call sample again "
             f"with checkpoint='{self.folder}', resume=True to continue"
         )
 
     def _warm_state(self, blank: State) -> tuple[State, int] | None:
-        """The state of all our chains at one step of the warm-up, if files hold one."""
+        """The state of all chains run here at one step of the warm-up, if files hold one."""
         steps = np.full(len(self.ids), -1)
         leaves = {"position": blank.position, "log_density": blank.log_density}
         leaves |= _named(blank.carried)
@@ -155,9 +156,10 @@ class Checkpoint:
         return blank, int(steps[0])
 
     def _with_carried(self, recorder: Recorder, blank: State) -> State:
-        """What every chain carried after the last draw that all of them have a record of.
+        """The carried state of every chain after the last draw for which all files hold it.
 
-        Only the end of a file has one, so draws after the last common end are made again.
+        Only the last draw of a file has a carried state, so draws after the last common end are
+        made again.
         """
         ends: dict[int, np.ndarray] = {}
         for chunk in chunks_in(self.folder):
@@ -165,7 +167,7 @@ class Checkpoint:
             seen = ends.setdefault(chunk.end, np.zeros(len(self.ids), bool))
             seen[here - self.ids.start] = True
         if recorder.count == recorder.log_density.shape[1]:
-            return blank  # no draw is missing, so that nothing starts from it
+            return blank  # no draw is missing, so no chain continues from this state
         whole = [end for end, seen in ends.items() if seen.all() and end <= recorder.count]
         recorder.count = max(whole, default=0)
         for chunk in chunks_in(self.folder):
@@ -178,8 +180,8 @@ class Checkpoint:
         return blank
 
 
-def _named(carried: Any) -> dict[str, np.ndarray]:
-    """The arrays of what is carried, by the names that files give them."""
+def _named(carried: PyTree) -> dict[str, np.ndarray]:
+    """The arrays of a carried state, by their names in files."""
     return {f"carried.{i}": leaf for i, leaf in enumerate(jax.tree.leaves(carried))}
 
 

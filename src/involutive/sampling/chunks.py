@@ -1,4 +1,4 @@
-"""Files of draws: what their names say, what they hold, and draws joined from many of them."""
+"""Files of draws: their names, their contents, and draws merged from many of them."""
 
 import contextlib
 import re
@@ -17,7 +17,7 @@ from involutive.storage.format import MAX_HEADER, PathLike, as_path, damaged, re
 from involutive.storage.save_load import check_kind
 from involutive.targets.target import Target
 
-MOST_CARRIED = 2**30  # bytes that the replicas of all chains may take in a file
+MOST_CARRIED = 2**30  # maximum bytes of the replicas of all chains in a file
 NAME = re.compile(r"(?:draws|state)-(\d+)-(\d+)(?:-(\d+)-(\d+))?\.inv")
 
 
@@ -34,7 +34,8 @@ class Chunk(NamedTuple):
 def fill(folder: Path, name: str, ids: range, recorder: Recorder) -> int:
     """Fill a recorder of chains `ids` from a folder; return how many draws all of them have.
 
-    A damaged file is skipped, and with it what follows: those draws are made again, the same.
+    A damaged file is skipped, and the files that follow it: those draws are made again, with the
+    same bits.
     """
     room = recorder.log_density.shape[1]
     done = np.zeros(len(ids), int)
@@ -89,7 +90,7 @@ def merge(checkpoint: PathLike, target: Target) -> Draws:
 
 
 def chunks_in(folder: Path) -> Iterator[Chunk]:
-    """The files of draws in a folder, in no order."""
+    """The files of draws in a folder, in any order."""
     for path in folder.iterdir():
         found = NAME.fullmatch(path.name)
         if found and found[4]:
@@ -98,7 +99,7 @@ def chunks_in(folder: Path) -> Iterator[Chunk]:
 
 
 def read_chunk(chunk: Chunk, name: str, recorder: Recorder) -> dict[str, np.ndarray]:
-    """The arrays of a file of draws, refused if they are not those that its name says."""
+    """The arrays of a file of draws; raises if they do not match the file's name."""
     count = (chunk.high - chunk.low) * (chunk.end - chunk.start)
     dim = recorder.positions.shape[2]
     most = count * 8 * (dim + 5) + 2 * MAX_HEADER
@@ -119,7 +120,7 @@ def read_chunk(chunk: Chunk, name: str, recorder: Recorder) -> dict[str, np.ndar
 
 @contextlib.contextmanager
 def skipping_damaged(remedy: str) -> Iterator[None]:
-    """Warn of a damaged file, with what is done instead, and go on."""
+    """Turn the error of a damaged file into a warning that names the remedy."""
     try:
         yield
     except (InputError, KeyError, TypeError, ValueError) as error:

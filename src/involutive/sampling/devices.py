@@ -1,14 +1,14 @@
-"""Which chains run here: blocks over the devices of a mesh and the processes of a cluster.
+"""The chains of this process: blocks over the devices of a mesh and the processes of a cluster.
 
-Chains never talk to each other, so nothing is sent between devices or processes. Each process runs
-a contiguous share of the global chain ids, cut between blocks: a chain then sits at the same place
-of a block of the same shape however many devices and processes there are, and draws the same bits.
+Chains do not communicate, so nothing is sent between devices or processes. Each process runs a
+contiguous share of the global chain ids, cut between blocks: a chain then has the same place in a
+block of the same shape however many devices and processes there are, and draws the same bits.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -18,6 +18,8 @@ from jax.sharding import AxisType, Mesh
 
 from involutive.core.errors import check
 from involutive.sampling.runner import width_for
+
+TreeT = TypeVar("TreeT")
 
 
 class Share(NamedTuple):
@@ -30,9 +32,9 @@ class Share(NamedTuple):
 
 
 def share_of(mesh: Mesh | None, num_chains: int, block: int | None) -> Share:
-    """Return this process's share of `num_chains` chains, in blocks of a given or the best width.
+    """Return this process's share of `num_chains` chains, in blocks of the given or best width.
 
-    The best one does not depend on devices or processes, where each has a block of it.
+    The best width does not depend on devices or processes if every process has a whole block.
     """
     if mesh is None:
         ranks, devices = list(range(jax.process_count())), None
@@ -62,7 +64,7 @@ def devices_here(mesh: Mesh | None) -> list[Any] | None:
 
 @contextmanager
 def batches_over(devices: list[Any] | None) -> Iterator[None]:
-    """Spread the rows of training batches over devices; JAX then adds up their gradients."""
+    """Spread the rows of training batches over devices; JAX then sums their gradients."""
     if devices is None or len(devices) < 2:
         yield
         return
@@ -72,8 +74,8 @@ def batches_over(devices: list[Any] | None) -> Iterator[None]:
         yield
 
 
-def gathered(tree: Any, devices: list[Any] | None) -> Any:
-    """The same tree with its arrays on no particular device, after work on several."""
+def gathered(tree: TreeT, devices: list[Any] | None) -> TreeT:
+    """The tree with its arrays on the default device, after work on several devices."""
     if devices is None or len(devices) < 2:
         return tree
     arrays, static = eqx.partition(tree, eqx.is_array)
@@ -81,7 +83,7 @@ def gathered(tree: Any, devices: list[Any] | None) -> Any:
 
 
 def cut(num_chains: int, block: int, parts: int) -> list[range]:
-    """Cut chains 0 … num_chains-1 into contiguous parts of whole blocks, as even as can be."""
+    """Cut chains 0 … num_chains-1 into contiguous parts of whole blocks, as even as possible."""
     blocks, each = -(-num_chains // block), num_chains // parts
     check(
         blocks >= parts,

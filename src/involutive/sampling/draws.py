@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from involutive.core.errors import check
+from involutive.core.keys import KeyLike
 from involutive.core.types import Number
 from involutive.core.views import view
 from involutive.kernel.kernel import AbstractKernel
@@ -120,7 +121,7 @@ class Draws:
         log_likelihood: bool | None = None,
         posterior_predictive: bool = False,
         prior: int = 0,
-        key: Any = 0,
+        key: KeyLike = 0,
     ) -> Any:
         """Return ArviZ's `InferenceData` (0.x) or `DataTree` (1.x), variables named.
 
@@ -179,7 +180,7 @@ class Draws:
         return kept
 
     def noting(self, **facts: Any) -> "Draws":
-        """Return the same draws with more in their provenance."""
+        """Return the draws with additional facts in their provenance."""
         noted = replace(self, provenance=self.provenance | facts)
         noted.__dict__.update(
             {name: self.__dict__[name] for name in ("_modes",) if name in vars(self)}

@@ -9,7 +9,7 @@ TERMINATED = 128 + signal.SIGTERM  # the exit code shells give a process that SI
 
 
 class Interrupt:
-    """Remembers the first signal for the loop to look at; a second one interrupts at once.
+    """Records the first signal for the loop to check; a second one interrupts at once.
 
     Handlers can only be set on the main thread; elsewhere nothing is changed.
     """

@@ -1,9 +1,9 @@
 """A cheap running estimate of the effective sample size, for the line of progress.
 
-By batch means: each chain is cut into batches, and the variance of the batches' means around the
-mean of all chains, times the length of a batch, estimates the variance that a correlated draw
-counts with. Means of chains that sit in different modes differ, so that this tells of them too.
-The summary after the run uses the rank-normalised estimate instead.
+The estimate uses batch means: each chain is cut into batches, and the variance of the batch means
+around the mean of all chains, times the length of a batch, estimates the variance of a draw times
+its autocorrelation time. The batch means of chains in different modes differ, so that the estimate
+is small if chains do not mix. The summary after the run uses the rank-normalised estimate instead.
 """
 
 from dataclasses import dataclass, field
@@ -12,20 +12,20 @@ import numpy as np
 
 from involutive.sampling.recorder import Recorder
 
-CHAINS, DRAWS, COORDINATES = 64, 2000, 32  # what one look reads at most
-LEAST = 8  # draws of each chain before the first look
-GROWTH = 1.2  # draws per chain that are made between two looks, as a ratio
+CHAINS, DRAWS, COORDINATES = 64, 2000, 32  # maximum that one estimate reads
+LEAST = 8  # draws per chain before the first estimate
+GROWTH = 1.2  # ratio of draws per chain between two estimates
 
 
 @dataclass
 class Mixing:
-    """Looks at the draws as they come, as often as costs nothing."""
+    """Estimates the effective draws of a run as it goes, rarely enough to cost little."""
 
     seen: int = 0
     share: float | None = field(default=None)
 
-    def figures(self, recorder: Recorder) -> dict[str, object]:
-        """Effective draws so far next to the acceptance rate, which alone says nothing."""
+    def metrics(self, recorder: Recorder) -> dict[str, object]:
+        """The effective draws so far, and the acceptance rate, which alone does not show mixing."""
         count = recorder.count
         if count >= max(LEAST, GROWTH * self.seen):
             self.seen, self.share = count, ess_share(recorder.so_far())
@@ -37,7 +37,7 @@ class Mixing:
 
 
 def ess_share(positions: np.ndarray) -> float:
-    """Effective draws per draw of `(chains, draws, dim)`, the least over coordinates and |x|²."""
+    """Effective draws per draw of `(chains, draws, dim)`, the minimum over coordinates and |x|²."""
     part = positions[
         :: -(-len(positions) // CHAINS), -DRAWS:, :: -(-positions.shape[2] // COORDINATES)
     ]

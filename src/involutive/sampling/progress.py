@@ -1,10 +1,9 @@
-"""One line of progress for everything that takes long: where it is, how long it will take, what it
-has reached.
+"""One line of progress for long work: how far it is, how much time is left, and its metrics.
 
 A piece of work is one bar of `total` units, or a number of stages in plain words. Work inside other
-work moves the line of the outer one and shows none of its own. On a terminal the line is redrawn in
-place; in a notebook it is a text that is updated, so that a saved notebook keeps its last state;
-into a pipe or a file a line is written every ten seconds, so that short work writes none.
+work moves the line of the outer work and shows none of its own. On a terminal the line is redrawn
+in place. In a notebook it is a text that is updated, so that a saved notebook keeps its last state.
+Into a pipe or a file a line is written every ten seconds, so that short work writes none.
 """
 
 import threading
@@ -18,8 +17,8 @@ from involutive.sampling.screens import Screen, screen
 
 TICK = 0.25  # seconds between redrawings
 BAR = 16  # characters
-EARLY = 0.02  # the share of the work from which on the time left is estimated; a guess
-UNFINISHED = 0.99  # the most that a bar shows before the work has ended
+EARLY = 0.02  # share of the work from which the time left is estimated; a guess
+UNFINISHED = 0.99  # maximum share that a bar shows before the work has ended
 
 _SILENCED = threading.Event()
 _HIDDEN: ContextVar[bool] = ContextVar("hidden", default=False)
@@ -27,7 +26,7 @@ _OUTER: ContextVar["Progress | None"] = ContextVar("outer", default=None)
 
 
 def silence() -> None:
-    """Draw nothing more in this process: the last word is somebody else's."""
+    """Draw no more progress in this process."""
     _SILENCED.set()
 
 

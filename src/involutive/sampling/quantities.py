@@ -1,8 +1,8 @@
 """The quantities that are judged: variables as users know them, coordinates, |x|², modes.
 
-A chain can look settled in every coordinate and still miss the target: a rotation keeps |x|², and
-a chain that never leaves a mode keeps its indicator 1{x in mode k}. So every figure that speaks for
-a run is the worst over all of them.
+A chain can look converged in every coordinate and still miss the target: a rotation keeps |x|², and
+a chain that never leaves a mode keeps its indicator 1{x in mode k}. So every metric of a run is the
+worst over all of them.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,15 +12,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PyTree
 
 from involutive.targets.target import Target
 
-ROWS = 65_536  # positions mapped at once, so that device memory stays small
+ROWS = 65_536  # positions per compiled call, so that little device memory is needed
 
 
 @dataclass(frozen=True, repr=False)
 class Quantities:
-    """What a run is judged by.
+    """The quantities by which a run is judged.
 
     Attributes:
         variables: `(chains, draws, ...)` by name, constrained as the target reports them.
@@ -44,7 +45,7 @@ class Quantities:
     declared: bool = False
 
     def part(self, draws: slice) -> "Quantities":
-        """The same of some of the draws of every chain."""
+        """The quantities of some of the draws of every chain."""
         return replace(
             self,
             variables={name: values[:, draws] for name, values in self.variables.items()},
@@ -112,7 +113,7 @@ class Quantities:
         return rows
 
     def judged(self) -> dict[str, np.ndarray]:
-        """Coordinates, |x|² and mode indicators: what ESS per draw is the least over."""
+        """Coordinates, |x|² and mode indicators, over which ESS per draw is the minimum."""
         return self.coordinates() | self.shape()
 
     def _place(self, name: str, axis: int, i: int) -> str:
@@ -122,7 +123,7 @@ class Quantities:
 
 
 def quantities(target: Target, positions: np.ndarray) -> Quantities:
-    """Work out the quantities of draws `(chains, draws, dim)` of a target."""
+    """Compute the quantities of draws `(chains, draws, dim)` of a target."""
     mode, weights = None, None
     if target.modes is not None:
         mode, weights = over(target.modes.label, positions), target.modes.weights
@@ -146,9 +147,9 @@ def as_turn(values: np.ndarray, ends: tuple[float, float]) -> np.ndarray:
 
 
 def judged(target: Target, positions: np.ndarray) -> dict[str, np.ndarray]:
-    """The judged quantities alone, under flat names; for looks during a run.
+    """The judged quantities alone, under flat names; for checks during a run.
 
-    Declared parameters are judged as themselves, since an angle's coordinates say little of it.
+    Declared parameters are judged themselves, since the coordinates of an angle say little of it.
     """
     if target.labels.declared:
         return quantities(target, positions).judged()
@@ -162,7 +163,7 @@ def _names(target: Target) -> list[str]:
     """The variables in the model's own order, which JAX's dicts do not keep."""
     names: list[str] = []
 
-    def record(x: Any) -> int:
+    def record(x: Array) -> int:
         names.extend(target.constrain(x))
         return 0
 
@@ -170,8 +171,8 @@ def _names(target: Target) -> list[str]:
     return names
 
 
-def over(function: Callable[[Any], Any], positions: np.ndarray) -> Any:
-    """Apply a function of one position to all of them, a fixed number of rows at a time."""
+def over(function: Callable[[Array], PyTree], positions: np.ndarray) -> PyTree:
+    """Apply a function of one position to all positions, a fixed number of rows at a time."""
     rows = positions.reshape(-1, positions.shape[-1])
     size = min(ROWS, len(rows))
     mapped, parts = jax.jit(jax.vmap(function)), []

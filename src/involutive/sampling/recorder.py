@@ -1,4 +1,4 @@
-"""Draws on the host as they are made, and the draws that come of them."""
+"""Records draws on the host as they are made."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,9 +22,9 @@ FIELDS: tuple[str, ...] = (
 
 
 class Recorder:
-    """What is kept of every draw, `(chains, draws, …)`, filled chunk by chunk.
+    """Arrays of what is recorded of every draw, `(chains, draws, …)`, filled chunk by chunk.
 
-    With a folder `store`, the arrays are files there instead of memory.
+    With a folder `store`, the arrays are memory-mapped files there.
     """
 
     def __init__(self, num_chains: int, num_samples: int, dim: int, store: str | None = None):
@@ -38,11 +38,14 @@ class Recorder:
         self.irreversible = _array(store, "irreversible", shape, np.dtype(bool))
 
     def ahead(self, count: int) -> Trace:
-        """Where the next `count` draws of all chains belong; `count` says when they are there."""
+        """Views into which the next `count` draws of all chains are written.
+
+        The caller raises `self.count` once they are.
+        """
         return Trace(*self.chunk(self.count, self.count + count).values())
 
-    def place(self, rows: Any, start: int, end: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Put draws number `start` to `end` of some chains where they belong."""
+    def place(self, rows: slice, start: int, end: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write draws number `start` to `end` of some chains."""
         for name in FIELDS:
             getattr(self, name)[rows, start:end] = arrays[name]
 
@@ -55,7 +58,7 @@ class Recorder:
         return self.positions[:, : self.count]
 
     def draws(self, target: Target, provenance: dict[str, Any]) -> Draws:
-        """Return what was recorded so far."""
+        """Return the draws recorded so far."""
         done: dict[str, Any] = self.chunk(0, self.count)
         return Draws(
             **done

@@ -36,8 +36,9 @@ from involutive.sampling.steps import BLOCK, compiled_for
 from involutive.sampling.trace import Trace, empty_trace, unpack
 
 # Widths measured by `python -m involutive.bench.speed`
-WIDE, MANY = 256, 1024  # chains per block, from so many chains on
+WIDE, MANY = 256, 1024  # chains per block, for at least that many chains
 Made = TypeVar("Made")
+TreeT = TypeVar("TreeT")
 
 
 @jit_once
@@ -46,12 +47,12 @@ def _fold_all(root: Key[Array, ""], numbers: Array) -> Key[Array, " block"]:
 
 
 def width_for(num_chains: int) -> int:
-    """The fastest width of a block for so many chains in all."""
+    """The fastest width of a block for that many chains in all."""
     return WIDE if num_chains >= MANY else BLOCK
 
 
 def width_on_host(num_chains: int) -> int:
-    """The width of blocks for a density of the host: few blocks, and no chain evaluated twice."""
+    """The width of blocks for a density on the host: few blocks, and no chain evaluated twice."""
     return -(-num_chains // -(-num_chains // WIDE))
 
 
@@ -59,12 +60,12 @@ class Chains:
     """Chains of one kernel, by global chain id, advanced in step.
 
     Args:
-        kernel: what moves them.
+        kernel: the kernel of the chains.
         key: the root key of the run.
         ids: the global ids of the chains run here.
-        capacity: the most draws one call of `advance` makes.
-        thin: steps a draw.
-        block: chains a compiled block.
+        capacity: maximum draws per call of `advance`.
+        thin: steps per draw.
+        block: chains per compiled block.
         devices: where blocks run, in turn; by default on the cores of the default device.
     """
 
@@ -88,7 +89,7 @@ class Chains:
         self._step_keys = [self._keys(step_key, row, i) for i, row in enumerate(padded)]
         mover = for_many(kernel.mover)
         self._kernels = {device: self._place(mover, device) for device in self.devices}
-        # what `one_by_one` cannot take apart: a density that itself factorises many matrices
+        # a density that factorises many matrices itself, which `one_by_one` cannot take apart
         program = program_of(kernel.target.log_density, kernel.target.dim)
         # a callback holds a thread of XLA's while it waits for Python; two can wait for each other
         self._alone = factorises_many(program) or calls_out(program)
@@ -101,8 +102,8 @@ class Chains:
         dim, keys = self.kernel.target.dim, self._start_keys
         if initial is None or isinstance(initial, AbstractDistribution):
             own = self.kernel.initial or self.kernel.target.initial
-            law = initial or own or Normal(jnp.zeros(dim), jnp.ones(dim))
-            self.blocks = self._each(lambda i: start_from(law, self._kernel(i), keys[i]))
+            start = initial or own or Normal(jnp.zeros(dim), jnp.ones(dim))
+            self.blocks = self._each(lambda i: start_from(start, self._kernel(i), keys[i]))
             if initial is None and self.kernel.starts is not None:
                 self._start_elsewhere(np.asarray(self.kernel.starts))
         else:
@@ -113,7 +114,7 @@ class Chains:
     def advance(self, count: int, into: Trace | None = None) -> Trace:
         """Make `count` draws of every chain; return arrays of `(chains, draws, …)` on the host.
 
-        They are put into the arrays `into`, or into new ones.
+        The draws are written into the arrays `into`, or into new ones.
         """
         first, number = jnp.asarray(self.step), jnp.asarray(count)
         dtype, dim = self.blocks[0].position.dtype, self.kernel.target.dim
@@ -133,7 +134,7 @@ class Chains:
         return trace
 
     def blank(self, count: int) -> State:
-        """A state of so many chains on the host, all zeros: its form, and what its leaves are."""
+        """A state of `count` chains on the host, all zeros, with the structure of real ones."""
         position = jax.ShapeDtypeStruct((self.kernel.target.dim,), jnp.result_type(float))
         one = jax.eval_shape(self.kernel.init, position)
         return jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), one)
@@ -155,7 +156,7 @@ class Chains:
     def _kernel(self, i: int) -> AbstractKernel:
         return self._kernels[self.devices[i % len(self.devices)]]
 
-    def _place(self, tree: Any, device: Any) -> Any:
+    def _place(self, tree: TreeT, device: Any) -> TreeT:
         if device is None:
             return tree
         arrays, static = eqx.partition(tree, eqx.is_array)
@@ -164,7 +165,7 @@ class Chains:
     def _keys(self, root: Key[Array, ""], row: np.ndarray, i: int) -> Array:
         return self._place(_fold_all(root, on_device(row)), self.devices[i % len(self.devices)])
 
-    def _rows(self, values: Any) -> list[Array]:
+    def _rows(self, values: np.ndarray) -> list[Array]:
         values = np.asarray(values)
         count = -(-self.ids.size // self.block) * self.block
         padded = values[np.resize(np.arange(self.ids.size), count)]

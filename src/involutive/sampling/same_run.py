@@ -1,4 +1,4 @@
-"""Which run a checkpoint holds: what two runs must share to have the same draws."""
+"""The identity of a run: what two runs must share to have the same draws."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from involutive.targets.target import Target
 
 
 def same_run(kernel: AbstractKernel, initial: object, settings: dict[str, Any]) -> dict[str, Any]:
-    """What two runs must share to have the same draws, the density apart."""
+    """What two runs must share to have the same draws, apart from the density."""
     return settings | {"kernel": digest(kernel), "initial": digest(initial)}
 
 
@@ -26,8 +26,8 @@ def saved_block(path: PathLike) -> int | None:
     return _read_run(marker)["run"].get("block") if marker.exists() else None
 
 
-def digest(thing: Any) -> str | None:
-    """SHA-256 of a kernel, a law or positions: of the description and of every array."""
+def digest(thing: object) -> str | None:
+    """SHA-256 of a kernel, a distribution or positions: of its description and its arrays."""
     if thing is None:
         return None
     if not hasattr(thing, "__dataclass_fields__"):

@@ -1,10 +1,8 @@
-"""`sample`: chains in, draws out, chunk by chunk."""
+"""`sample`: run chains of a kernel and return their draws."""
 
 import hashlib
-import signal
 import time
-import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import equinox as eqx
@@ -26,10 +24,8 @@ from involutive.kernel.kernel import AbstractKernel
 from involutive.sampling.checkpoint import Checkpoint
 from involutive.sampling.devices import Share, share_of
 from involutive.sampling.draws import Draws
-from involutive.sampling.interrupt import TERMINATED, Interrupt
-from involutive.sampling.mixing import Mixing
-from involutive.sampling.progress import Progress
 from involutive.sampling.recorder import Recorder
+from involutive.sampling.run import Run
 from involutive.sampling.runner import Chains, width_on_host
 from involutive.sampling.same_run import same_run, saved_block
 from involutive.sampling.starts import check_positions
@@ -37,9 +33,7 @@ from involutive.sampling.stopping import Until, Watch
 from involutive.storage.format import PathLike
 from involutive.targets.validation import check_density
 
-CHUNK = 250  # draws a chunk: often enough to show progress, rarely enough to cost nothing
-FIRST_CHUNK = 16
-SHORT, LONG = 0.25, 1.0  # seconds: a quicker chunk is followed by a longer one, and the reverse
+CHUNK = 250  # maximum draws per chunk: often enough to show progress, rarely enough to cost little
 
 
 def sample(
@@ -65,28 +59,28 @@ def sample(
         kernel: from `learn`, or `Kernel(target, involution, auxiliary)`.
         key: an int seed or a JAX key. Chain k's draws depend on the key and on k alone, but for
             rounding, which can depend on `block`.
-        num_chains: how many chains.
-        num_samples: draws kept of each chain. A longer run begins with the draws of a shorter one.
-        num_warmup: steps made first and thrown away; by default as many as a learned kernel asks
-            for (its `warmup`), and none for other kernels.
+        num_chains: the number of chains.
+        num_samples: draws kept per chain. A longer run begins with the draws of a shorter one.
+        num_warmup: warm-up steps that are discarded; by default as many as a learned kernel advises
+            (its `warmup`), and none for other kernels.
         thin: keep every `thin`-th step.
         initial: positions `(num_chains, dim)`, a distribution to draw them from, or None for that
             of the kernel, else the target's (its prior), else a standard normal.
-        until: a goal to stop at, `Until(ess=10_000, rhat=1.01)`; its `max_samples` then takes the
-            place of `num_samples`.
+        until: a goal to stop at, `Until(ess=10_000, rhat=1.01)`; its `max_samples` then replaces
+            `num_samples`.
         progress: show a progress bar; by default on a terminal.
         store: a folder; positions are written there chunk by chunk instead of held in memory.
-        checkpoint: a folder that the run is saved in as it goes.
-        resume: continue the run saved in `checkpoint`, bit for bit as if it had not stopped, or
-            begin one if there is none. A larger `num_samples` extends it.
+        checkpoint: a folder in which the run is saved as it goes.
+        resume: continue the run saved in `checkpoint`, bit for bit as if it had not stopped; if
+            there is none, a run begins. A larger `num_samples` extends it.
         mesh: devices to spread the chains over. With several processes each runs a share of the
             chains and returns the draws of that share; `merge` joins them from the checkpoint.
-        block: chains a compiled block; by default 32, from 1024 chains on 256, or the width of the
-            run resumed.
+        block: chains per compiled block; by default 32, or 256 for at least 1024 chains, or that of
+            the run resumed.
 
     Returns:
-        The draws. Ctrl-C ends the run early and returns what was drawn; with a checkpoint, SIGTERM
-        saves what was drawn and exits with 143.
+        The draws. Ctrl-C ends the run early and returns the draws so far; with a checkpoint,
+        SIGTERM saves the draws so far and exits with 143.
 
     Raises:
         InputError: if an argument cannot be right, or a chain starts where the density is not
@@ -102,11 +96,7 @@ def sample(
     check(isinstance(kernel, AbstractKernel), _not_a_kernel(kernel))
     make_room()
     root = as_key(key)
-    check_count("num_chains", num_chains)
-    check_count("num_samples", num_samples)
-    advised = getattr(kernel, "warmup", 0)
-    num_warmup = check_count("num_warmup", advised if num_warmup is None else num_warmup, least=0)
-    check_count("thin", thin)
+    num_warmup = _check_sizes(kernel, num_chains, num_samples, num_warmup, thin)
     block = _width(kernel, num_chains, block, checkpoint if resume else None)
     share = share_of(mesh, num_chains, block)
     watch = _watch(until, kernel, share)
@@ -115,11 +105,7 @@ def sample(
     if initial is not None and not isinstance(initial, AbstractDistribution):
         initial = check_positions(initial, num_chains, kernel.target.dim)
     settings = _settings(root, kernel, num_chains, num_warmup, thin, share.block)
-    capacity = min(CHUNK, 1 << (num_samples - 1).bit_length())  # runs alike share a compilation
-    chains = Chains(
-        kernel, root, share.ids,
-        capacity=capacity, thin=thin, block=share.block, devices=share.devices,
-    )  # fmt: skip
+    chains = _chains(kernel, root, share, num_samples, thin)
     recorder = Recorder(len(share.ids), num_samples, kernel.target.dim, store)
     saved = None
     if checkpoint is not None:
@@ -132,10 +118,34 @@ def sample(
     return recorder.draws(kernel.target, settings | _provenance(run, share) | ended)
 
 
+def _check_sizes(
+    kernel: AbstractKernel, num_chains: int, num_samples: int, num_warmup: int | None, thin: int
+) -> int:
+    """Check the sizes of a run; return its warm-up steps, by default those the kernel advises."""
+    check_count("num_chains", num_chains)
+    check_count("num_samples", num_samples)
+    advised = getattr(kernel, "warmup", 0)
+    num_warmup = check_count("num_warmup", advised if num_warmup is None else num_warmup, least=0)
+    check_count("thin", thin)
+    return num_warmup
+
+
+def _chains(
+    kernel: AbstractKernel, root: Key[Array, ""], share: Share, num_samples: int, thin: int
+) -> Chains:
+    """The chains of this process, not started yet."""
+    # rounded up to a power of two, so that runs of similar length share a compilation
+    capacity = min(CHUNK, 1 << (num_samples - 1).bit_length())
+    return Chains(
+        kernel, root, share.ids,
+        capacity=capacity, thin=thin, block=share.block, devices=share.devices,
+    )  # fmt: skip
+
+
 def _width(
     kernel: AbstractKernel, num_chains: int, block: int | None, resumed: PathLike | None
 ) -> int | None:
-    """Chains per block: as given, as in the run resumed, or as a density of the host has them."""
+    """Chains per block: the given number, that of the run resumed, or that for a host density."""
     if block is None and resumed is not None:
         block = saved_block(resumed)
     if block is None and kernel.target.black_box is not None:
@@ -151,7 +161,7 @@ def _settings(
     thin: int,
     block: int,
 ) -> dict[str, Any]:
-    """What decides the draws, beside the kernel and its density."""
+    """The settings that determine the draws, together with the kernel and its density."""
     return {
         "key": np.asarray(jr.key_data(root)).tolist(),
         "key_impl": str(jr.key_impl(root)),
@@ -164,8 +174,8 @@ def _settings(
     }
 
 
-def _provenance(run: "Run", share: Share) -> dict[str, Any]:
-    """How the draws of a finished run came about."""
+def _provenance(run: Run, share: Share) -> dict[str, Any]:
+    """The provenance of the draws of a finished run."""
     kernel = run.chains.kernel
     return {
         "version": __version__,
@@ -180,109 +190,8 @@ def _provenance(run: "Run", share: Share) -> dict[str, Any]:
     }
 
 
-@dataclass
-class Run:
-    """One run: warm-up, then draws in chunks, saved as they come."""
-
-    chains: Chains
-    recorder: Recorder
-    num_warmup: int
-    num_samples: int
-    watch: Watch | None
-    saved: Checkpoint | None
-    began: float = field(default_factory=time.perf_counter)
-    mixing: Mixing = field(default_factory=Mixing)
-
-    def begin(self, initial: AbstractDistribution | ArrayLike | None) -> None:
-        """Place the chains: where a checkpoint left them, or at their start."""
-        if self.saved and self.saved.restore(self.chains, self.recorder, self.num_warmup):
-            if self.watch:
-                self.watch.skip_to(self.recorder.count)
-            return
-        self.chains.start(initial[self.chains.ids] if isinstance(initial, np.ndarray) else initial)
-
-    def finish(self, progress: bool | None) -> bool:
-        """Make the draws that are missing; return whether a signal ended that early."""
-        total = self.num_warmup + self.num_samples
-        terminate = self.saved is not None
-        with Progress("sampling", total, progress) as bar, Interrupt(terminate) as stop:
-            try:
-                self._warm_up(bar, stop)
-                self._draw(bar, stop)
-            except KeyboardInterrupt:
-                stop.asked = stop.asked or signal.SIGINT
-            if self.saved:
-                self.saved.save_draws(self.recorder, self.chains, force=True)
-        if stop.asked is None or self.recorder.count >= self.num_samples:
-            return False
-        self._say_interrupted(stop.asked)
-        return True
-
-    def _warm_up(self, bar: Progress, stop: Interrupt) -> None:
-        chains, pace = self.chains, Pace(self.chains.capacity)
-        thin, chains.thin = chains.thin, 1
-        while chains.step < self.num_warmup and stop.asked is None:
-            pace.advance(chains, self.num_warmup - chains.step)
-            bar.update(chains.step, during="warm-up")
-            if self.saved:
-                last = stop.asked is not None or chains.step == self.num_warmup
-                self.saved.save_state(chains, force=last)
-        chains.thin = thin
-
-    def _draw(self, bar: Progress, stop: Interrupt) -> None:
-        bar.update(during=None)
-        recorder, watch, pace = self.recorder, self.watch, Pace(self.chains.capacity)
-        done = watch is not None and recorder.count > 0 and watch.ends(recorder.so_far(), 0.0)
-        while recorder.count < self.num_samples and stop.asked is None and not done:
-            room = watch.room(recorder.count) if watch else self.num_samples - recorder.count
-            made = pace.advance(self.chains, room, recorder)
-            recorder.count += made  # last, so that an interrupt leaves whole chunks
-            if self.saved:
-                self.saved.save_draws(recorder, self.chains)
-            seconds = time.perf_counter() - self.began
-            done = watch is not None and watch.ends(recorder.so_far(), seconds)
-            bar.update(
-                self.num_warmup + recorder.count,
-                **self.mixing.figures(recorder),
-                **(watch.figures() if watch else {}),
-                **{"draws per second": recorder.count * len(self.chains.ids) / seconds},
-            )
-
-    def _say_interrupted(self, number: int) -> None:
-        if self.saved:
-            name = signal.Signals(number).name
-            warnings.warn(f"{name}: {self.saved.how_to_resume()}", stacklevel=4)
-        if number == signal.SIGTERM:
-            raise SystemExit(TERMINATED)
-        check(
-            self.recorder.count > 0,
-            "interrupted before the first chunk of draws was finished; nothing to return",
-        )
-
-
-class Pace:
-    """Chunks long enough to cost nothing and short enough to stop, show and save in between."""
-
-    def __init__(self, most: int):
-        self.most, self.count = most, min(FIRST_CHUNK, most)
-
-    def advance(self, chains: Chains, room: int, recorder: Recorder | None = None) -> int:
-        """Make and record at most `room` draws; return how many.
-
-        The next chunk is longer or shorter by what this one took.
-        """
-        began, count = time.perf_counter(), min(self.count, room)
-        chains.advance(count, recorder.ahead(count) if recorder else None)
-        seconds = time.perf_counter() - began
-        if seconds < SHORT:
-            self.count = min(2 * self.count, self.most)
-        elif seconds > LONG:
-            self.count = max(self.count // 2, 1)
-        return count
-
-
 def _looked(kernel: AbstractKernel) -> dict[str, Any] | None:
-    """How learning looked for what it may have missed, for the verdict; None if nothing did."""
+    """The record of learning's searches for missed modes, for the verdict; None without one."""
     looked = getattr(getattr(kernel, "outcome", None), "looked", None)
     return None if looked is None else as_json(asdict(looked))
 

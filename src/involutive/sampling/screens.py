@@ -3,14 +3,20 @@
 import abc
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.display import DisplayHandle
+    from rich.text import Text
+else:
+    Text = Any
 
 PIPED = 10.0  # seconds between lines into a pipe
 NOTEBOOK = 0.5  # seconds between updates of a notebook
 
 
 class Screen(abc.ABC):
-    """A place for one line. `ticks` says whether it is redrawn while nothing reports."""
+    """A place for one line; `ticks` says whether it is redrawn between reports."""
 
     ticks: bool
 
@@ -52,7 +58,7 @@ class Notebook(Screen):
     ticks = False
 
     def __init__(self) -> None:
-        self._handle: Any = None
+        self._handle: DisplayHandle | None = None
         self._shown = float("-inf")
 
     def show(self, line: str) -> None:
@@ -109,7 +115,7 @@ def _in_notebook() -> bool:
     return shell is not None and hasattr(shell, "kernel")
 
 
-def _text(line: str) -> Any:
+def _text(line: str) -> Text:
     from rich.text import Text
 
     return Text(line, no_wrap=True, overflow="ellipsis")

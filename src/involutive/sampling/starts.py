@@ -1,4 +1,4 @@
-"""Where chains start: at positions given, drawn until the density is finite, or set apart."""
+"""Where chains start: at given positions, at draws with a finite density, or elsewhere."""
 
 from functools import partial
 
@@ -15,8 +15,8 @@ from involutive.core.errors import InputError, check
 from involutive.core.types import ArrayLike
 from involutive.kernel.kernel import AbstractKernel, State
 
-ELSEWHERE = 4  # one chain in so many starts apart from a learned proposal; a guess
-ATTEMPTS = 100  # draws from X before a chain without finite density is given up
+ELSEWHERE = 4  # one chain in four starts away from a learned proposal; a guess
+ATTEMPTS = 100  # draws of X before a chain without a finite density is given up
 
 
 @jit_once
@@ -25,14 +25,14 @@ def start_at(kernel: AbstractKernel, positions: Array, keys: Key[Array, " block"
     return jax.vmap(lambda x, key: kernel.init(x, jr.fold_in(key, ATTEMPTS)))(positions, keys)
 
 
-def start_from(law: AbstractDistribution, kernel: AbstractKernel, keys: Array) -> State:
-    """The state of a block of chains drawn from `law` until their density is finite."""
-    state = start_at(kernel, _draws(law, keys, jnp.asarray(0)), keys)
+def start_from(x: AbstractDistribution, kernel: AbstractKernel, keys: Array) -> State:
+    """The state of a block of chains, drawn from X until their density is finite."""
+    state = start_at(kernel, _draws(x, keys, jnp.asarray(0)), keys)
     for attempt in range(1, ATTEMPTS):
         bad = ~np.isfinite(np.asarray(state.log_density))
         if not bad.any():
             break
-        fresh = start_at(kernel, _draws(law, keys, jnp.asarray(attempt)), keys)
+        fresh = start_at(kernel, _draws(x, keys, jnp.asarray(attempt)), keys)
         state = jax.tree.map(partial(_choose, bad), fresh, state)
     return state
 
@@ -44,10 +44,10 @@ def start_elsewhere(
     keys: Key[Array, " block"],
     state: State,
 ) -> State:
-    """Place one chain in four at the kernel's own places apart from its proposal.
+    """Place one chain in four at the kernel's own places away from its proposal.
 
-    Which chain starts where depends on its id alone. A place with no finite density is left to
-    the chain's draw from the proposal.
+    Which chain starts where depends on its id alone. If the density is not finite at a place, the
+    chain keeps its draw of the proposal.
     """
     rows = starts[(ids // ELSEWHERE) % len(starts)].astype(starts.dtype)
     moved = start_at(kernel, on_device(rows), keys)
@@ -56,14 +56,14 @@ def start_elsewhere(
 
 
 def started_elsewhere(ids: np.ndarray) -> np.ndarray:
-    """Which chains start apart from the proposal, where a kernel knows such places."""
+    """Which chains start away from the proposal, if a kernel has such places."""
     return ids % ELSEWHERE == ELSEWHERE - 1
 
 
 @Jitted
-def _draws(law: AbstractDistribution, keys: Key[Array, " block"], attempt: Array) -> Array:
-    # written out, the hash is compiled in two thirds of the time
-    return jax.vmap(lambda key: law.sample(jr.fold_in(key, attempt)))(unrolled(keys))
+def _draws(x: AbstractDistribution, keys: Key[Array, " block"], attempt: Array) -> Array:
+    # with an unrolled hash this compiles in two thirds of the time
+    return jax.vmap(lambda key: x.sample(jr.fold_in(key, attempt)))(unrolled(keys))
 
 
 def _choose(rows: np.ndarray, new: Array, old: Array) -> Array:

@@ -1,16 +1,16 @@
 """The steps of one block of chains, as one compiled program.
 
-Chain k at step t uses the key `fold_in(chain_key, t)`: what is random in several steps is drawn at
-once with `kernel.draw`, and `kernel.move` makes the steps.
+Chain k at step t uses the key `fold_in(chain_key, t)`. `kernel.draw` draws the randomness of
+several steps at once, and `kernel.move` makes the steps.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from involutive._xla.compilation import SHORT, Jitted
 from involutive._xla.cost import much_work
@@ -18,7 +18,7 @@ from involutive._xla.generator import unrolled
 from involutive._xla.program import Program
 from involutive.auxiliary import GaussianMixture
 from involutive.kernel.kernel import AbstractKernel, State
-from involutive.sampling.trace import Trace, packed
+from involutive.sampling.trace import Row, packed
 
 # Widths measured by `python -m involutive.bench.speed`
 BLOCK = 32  # chains per block: 64 of them keep two cores busy
@@ -34,7 +34,7 @@ class Tally(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What one step hands to the next."""
+    """The loop state of the steps of a block."""
 
     state: State
     tally: Tally
@@ -56,12 +56,12 @@ def advance(
     """
     steps, block = count * thin, state.position.shape[0]
     chain_keys = unrolled(chain_keys)
-    # small arrays cost more to start than to fill; large ones XLA divides among busy threads
+    # drawing small arrays one at a time is slow; XLA divides large ones among threads anyway
     size = GROUP if block <= BLOCK else 1
     move = partial(_move, kernel, thin)
 
     def group(g: Array, carry: Carry) -> Carry:
-        """Draw what is random in `size` steps at once, then make them."""
+        """Draw the randomness of `size` steps at once, then make the steps."""
         noise = _noise(kernel, chain_keys, first_step + g * size + jnp.arange(size))
         if size == 1 and not has_mixture(kernel):
             return move(jax.tree.map(lambda rows: rows[0], noise), g, carry)
@@ -71,7 +71,7 @@ def advance(
             now = jax.tree.map(lambda rows: jax.lax.dynamic_index_in_dim(rows, at, 0, False), noise)
             return move(now, g * size + j, carry)
 
-        # a loop even of one turn: without it XLA works out the noise of a mixture more than once
+        # a loop even for one step: without it XLA computes the noise of a mixture more than once
         return jax.lax.fori_loop(0, jnp.minimum(size, steps - g * size), one, carry)
 
     groups = (steps + size - 1) // size
@@ -86,19 +86,19 @@ def _begin(state: State, capacity: int) -> Carry:
     return Carry(state, tally, jnp.zeros((capacity, block, dim + 3), state.position.dtype))
 
 
-def _noise(kernel: AbstractKernel, chain_keys: Key[Array, " block"], times: Array) -> Any:
-    """What is random at each time, of each chain."""
+def _noise(kernel: AbstractKernel, chain_keys: Key[Array, " block"], times: Array) -> PyTree:
+    """The randomness of every chain at each step number."""
     keys = jax.vmap(lambda t: jax.vmap(jr.fold_in, (0, None))(chain_keys, t))(times)
     return jax.vmap(jax.vmap(kernel.draw))(keys)
 
 
-def _move(kernel: AbstractKernel, thin: int, noise: Any, number: Array, carry: Carry) -> Carry:
+def _move(kernel: AbstractKernel, thin: int, noise: PyTree, number: Array, carry: Carry) -> Carry:
     """Make step `number` of every chain and write it into the record."""
     state, tally, record = carry
     state, info = jax.vmap(kernel.move)(noise, state)
     new = Tally(info.acceptance_rate, info.nonfinite, info.irreversible)
     tally = new if thin == 1 else _joined(tally, new, number % thin == 0, thin)
-    row = packed(Trace(state.position, state.log_density, info.accepted, *tally))
+    row = packed(Row(state.position, state.log_density, info.accepted, *tally))
     # overwritten until the last of its thin steps
     record = jax.lax.dynamic_update_index_in_dim(record, row, number // thin, 0)
     return Carry(state, tally, record)
@@ -118,9 +118,10 @@ advance_learned = Jitted(advance, SHORT)
 def compiled_for(kernel: AbstractKernel, program: Program) -> Jitted:
     """`advance` compiled for that kernel, of a density with that program.
 
-    What `learn` makes is compiled several times per run, and where a move is little work it is as
-    fast by a shorter way. The bare networks of the paper are faster by JAX's own, and so is all
-    that takes much work: couplings, large mixtures, densities of much data.
+    Kernels from `learn` are compiled several times per run, and where a move is little work the
+    shorter compilation (`SHORT`) gives code that is as fast. The bare networks of the paper are
+    faster with JAX's default compilation, and so are moves of much work: couplings, large mixtures,
+    densities with much data.
     """
     short = has_mixture(kernel) and not much_work(program, kernel)
     return advance_learned if short else advance_network

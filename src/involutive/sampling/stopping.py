@@ -1,7 +1,8 @@
-"""Stopping when enough is known: draw until a goal holds for every quantity.
+"""Stopping rules: draw until a goal holds for every quantity.
 
-Looks at the draws are spaced geometrically: a rule that looks after every draw stops at lucky
-moments, one that looks rarely has few chances to. What is judged is in `quantities.judged`.
+The goal is checked at geometrically spaced numbers of draws: a rule that is checked after every
+draw stops at lucky moments, one that is checked rarely has few chances to. `quantities.judged` has
+the quantities.
 """
 
 import math
@@ -16,8 +17,8 @@ from involutive.core.text import as_json
 from involutive.sampling.quantities import judged
 from involutive.targets.target import Target
 
-FIRST_LOOK = 100  # draws of each chain before the first look
-WIDEN = 1.5  # each look waits for this many times the draws of the last
+FIRST_LOOK = 100  # draws per chain before the first check
+WIDEN = 1.5  # ratio of the draws at successive checks
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,10 @@ class Until:
 
     Attributes:
         ess: the minimum rank-normalised bulk effective sample size, over all chains together.
-        rhat: the largest rank-normalised split R-hat.
-        max_samples: the most draws of each chain, goal or not.
-        seconds: the most seconds of sampling, goal or not; checked after every chunk.
+        rhat: the maximum rank-normalised split R-hat.
+        max_samples: the maximum draws per chain, whether the goal is met or not.
+        seconds: the maximum seconds of sampling, whether the goal is met or not; checked after
+            every chunk.
 
     Raises:
         InputError: if there is no goal, or one that cannot be met.
@@ -64,7 +66,7 @@ class Until:
 
 @dataclass
 class Watch:
-    """Looks at a run as it goes, and says when it may end."""
+    """Checks the goal of a run as it goes, and says when the run may end."""
 
     until: Until
     target: Target
@@ -73,11 +75,11 @@ class Watch:
     looks: list[dict[str, Any]] = field(default_factory=list)
 
     def room(self, count: int) -> int:
-        """How many draws may be made before the next look or the end of the budget."""
+        """How many draws may be made before the next check or the end of the run."""
         return min(self.next_look, self.until.max_samples) - count
 
     def skip_to(self, count: int) -> None:
-        """Continue a run that has `count` draws, with the looks it would have had."""
+        """Continue a run that has `count` draws, with checks where they would have been."""
         while self.next_look < count:
             self.next_look = math.ceil(WIDEN * self.next_look)
 
@@ -96,8 +98,8 @@ class Watch:
             self.reason = "seconds" if out_of_time else "max_samples"
         return self.reason is not None
 
-    def figures(self) -> dict[str, object]:
-        """The state of the goal at the last look, for the progress bar."""
+    def metrics(self) -> dict[str, object]:
+        """The state of the goal at the last check, for the progress bar."""
         if not self.looks:
             return {}
         last, until = self.looks[-1], self.until
@@ -137,7 +139,7 @@ def look(target: Target, positions: np.ndarray) -> dict[str, Any]:
     """The ESS and R-hat of every judged quantity, with the worst of each named."""
     rows = judged(target, positions)
     names, values = list(rows), np.stack(list(rows.values()), axis=2)
-    # a quantity whose figure does not exist (too few draws, a constant) has not met the goal
+    # a quantity without a metric (too few draws, a constant) has not met the goal
     sizes = np.nan_to_num(ess(values), nan=0.0)
     ratios = np.nan_to_num(rhat(values), nan=np.inf, posinf=np.inf)
     return {

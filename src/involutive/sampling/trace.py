@@ -1,31 +1,41 @@
-"""What is kept of every draw, and the one array that a block of chains records it in.
+"""What is recorded of every draw, and the one array in which a block of chains records it.
 
-A compiled loop puts one array in its place faster than six, and the host is given one instead of
-six.
+A compiled loop updates one array faster than six, and only one is copied to the host.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-FEW = 5  # numbers a row
+FEW = 5  # numbers per row below which NumPy copies columns faster than rows
+
+
+class Row(NamedTuple):
+    """What a step of a block of chains records, on the device: arrays of `(block, …)`."""
+
+    position: Array
+    log_density: Array
+    accepted: Array
+    acceptance_rate: Array
+    nonfinite: Array
+    irreversible: Array
 
 
 class Trace(NamedTuple):
-    """What is kept of every draw: arrays of `(chains, draws, …)`."""
+    """What is recorded of every draw, on the host: arrays of `(chains, draws, …)`."""
 
-    position: Any
-    log_density: Any
-    accepted: Any
-    acceptance_rate: Any
-    nonfinite: Any
-    irreversible: Any
+    position: np.ndarray
+    log_density: np.ndarray
+    accepted: np.ndarray
+    acceptance_rate: np.ndarray
+    nonfinite: np.ndarray
+    irreversible: np.ndarray
 
 
-def packed(row: Trace) -> Float[Array, "block columns"]:
-    """A row of a trace as one array, in the precision of the positions."""
+def packed(row: Row) -> Float[Array, "block columns"]:
+    """A row as one array, in the precision of the positions."""
     flags = sum(
         flag.astype(row.log_density.dtype) * 2**i
         for i, flag in enumerate((row.accepted, row.nonfinite, row.irreversible))
@@ -35,7 +45,7 @@ def packed(row: Trace) -> Float[Array, "block columns"]:
 
 
 def unpack(record: np.ndarray, trace: Trace, rows: slice) -> None:
-    """Put what was packed, `(draws, chains, columns)`, into some rows of a trace."""
+    """Write packed rows, `(draws, chains, columns)`, into some chains of a trace on the host."""
     record = np.swapaxes(record, 0, 1)
     dim, position = trace.position.shape[2], trace.position[rows]
     # NumPy copies row by row, and rows of few numbers slowly
@@ -49,7 +59,7 @@ def unpack(record: np.ndarray, trace: Trace, rows: slice) -> None:
         np.not_equal(flags & (1 << i), 0, out=flag[rows])
 
 
-def empty_trace(chains: int, draws: int, dim: int, dtype: Any) -> Trace:
+def empty_trace(chains: int, draws: int, dim: int, dtype: np.dtype | type) -> Trace:
     """A trace on the host, to be filled block by block."""
     shape = (chains, draws)
     numbers = lambda: np.empty(shape, dtype)  # noqa: E731

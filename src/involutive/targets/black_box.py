@@ -20,9 +20,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from involutive.core.errors import InputError, check
+from involutive.core.errors import InputError, check, check_count
 from involutive.targets.by_name import Arguments, arguments_of
 from involutive.targets.executors import Pool
 from involutive.targets.parameters import Parameters, Vector
@@ -266,3 +266,24 @@ def black_box(
     size = sum(int(np.prod(shape)) for shape in shapes.values())
     density = Density(function, value_and_grad, how, shapes, vectorized)
     return BlackBox(density, size, executor, name)
+
+
+def box_of(
+    log_density: Callable[..., Any],
+    dim: Any,
+    like: PyTree,
+    backend: str,
+    arguments: Arguments | None,
+    name: str,
+    options: dict[str, Any],
+) -> BlackBox | None:
+    """The NumPy function of `backend="numpy"`, with its options; None for a density of JAX."""
+    check(backend in ("jax", "numpy"), f"backend must be jax or numpy, got {backend!r}")
+    if backend == "jax":
+        strange = ", ".join(option for option, value in options.items() if value)
+        check(not strange, f"{strange} is for backend='numpy', got backend='jax'")
+        return None
+    check(like is None, "like must be left out with backend='numpy'; declare parameters")
+    parameters = dim if isinstance(dim, Parameters) else None
+    size = 0 if isinstance(dim, Parameters) else check_count("dim", dim)
+    return black_box(log_density, parameters, size, arguments=arguments, name=name, **options)

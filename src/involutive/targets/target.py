@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from involutive._xla.lapack import one_by_one
-from involutive.core.errors import check, check_count
+from involutive.core.errors import check
 from involutive.core.views import view
-from involutive.targets.black_box import BlackBox, OnHost, black_box
+from involutive.targets.black_box import BlackBox, OnHost, box_of
 from involutive.targets.by_name import Arguments
 from involutive.targets.flat import flattened, of_vector
 from involutive.targets.labels import Labels, labels_of
@@ -109,7 +109,7 @@ class Target(eqx.Module):
         log_density: LogDensity,
         dim: int | Parameters | Mapping[str, Any] | Any | None = None,
         *,
-        like: Any = None,
+        like: PyTree = None,
         name: str | None = None,
         sample: Sampler | None = None,
         modes: Modes | None = None,
@@ -126,31 +126,24 @@ class Target(eqx.Module):
         value_and_grad: Callable[..., Any] | None = None,
         executor: Any = None,
     ):
-        kind = type(log_density).__name__
-        check(callable(log_density), f"log_density must be a function of one vector, got {kind}")
+        _check_function("log_density", log_density, "a function of one vector")
         dim = as_parameters(dim)
         self.parameters = declared = dim if isinstance(dim, Parameters) else None
-        self.name = name or getattr(log_density, "__name__", "target").strip("<>")
-        self.black_box = _box(
-            log_density, dim, declared, like, backend, arguments, self.name,
-            {"vectorized": vectorized, "executor": executor, "value_and_grad": value_and_grad},
-        )  # fmt: skip
+        self.name = name or _name_of(log_density)
+        options = {"vectorized": vectorized, "executor": executor, "value_and_grad": value_and_grad}
+        self.black_box = box_of(log_density, dim, like, backend, arguments, self.name, options)
         flat = flattened(log_density, dim, like, arguments, constrain)
         self.dim, self.form, self.constrain = flat.dim, flat.form, flat.constrain
         self.initial = None if declared is None else declared.initial()
-        host = self.black_box
-        self.log_density = flat.log_density if host is None else OnHost(host, declared)
-        self.observed = observed
-        if log_likelihood is not None:
-            kind = type(log_likelihood).__name__
-            check(callable(log_likelihood), f"log_likelihood must be a function, got {kind}")
-            self.observed = pointwise(of_vector(log_likelihood, declared, self.form, arguments))
+        density = flat.log_density if self.black_box is None else OnHost(self.black_box, declared)
+        likelihood = _pointwise(log_likelihood, declared, self.form, arguments)
+        self.observed = observed if likelihood is None else likelihood
         self.sample, self.modes, self.extent = sample, modes, extent
         self.labels = labels_of(declared, dims, coords, periods)
-        check_program(self.log_density, self.dim, self.coordinate)
+        check_program(density, self.dim, self.coordinate)
         if constrain is not None:
             check_constrain(self.constrain, self.dim)
-        self.log_density = one_by_one(self.log_density, self.dim)
+        self.log_density = one_by_one(density, self.dim)
 
     @classmethod
     def from_prior_transform(
@@ -206,7 +199,7 @@ class Target(eqx.Module):
         return cls(
             made.log_density, made.parameters, constrain=made.constrain, periods=made.periods,
             arguments="vector", backend=backend,
-            name=name or getattr(log_likelihood, "__name__", "target").strip("<>"), **pool,
+            name=name or _name_of(log_likelihood), **pool,
         )  # fmt: skip
 
     @property
@@ -230,7 +223,7 @@ class Target(eqx.Module):
         points = np.asarray(points, jnp.result_type(float))
         return np.asarray(_over_rows(self.log_density, points))
 
-    def flatten(self, position: Any) -> Vector:
+    def flatten(self, position: PyTree) -> Vector:
         """Return a position, flat, shaped as `like`, or declared values by name, as one vector."""
         if self.parameters is not None and isinstance(position, Mapping):
             return self.parameters.unconstrain(position)
@@ -242,7 +235,7 @@ class Target(eqx.Module):
         )
         return flat
 
-    def restore(self, x: Vector) -> Any:
+    def restore(self, x: Vector) -> PyTree:
         """Return a flat vector as the density receives it: shaped as `like`, if that was given."""
         return x if self.form is None else self.form.restore(x)
 
@@ -275,26 +268,25 @@ class Target(eqx.Module):
 
 
 @eqx.filter_jit
-def _over_rows(function: Callable[[Vector], Any], points: Any) -> Any:
+def _over_rows(function: Callable[..., Array], points: Array | np.ndarray) -> Array:
     return jax.vmap(function)(points)
 
 
-def _box(
-    log_density: LogDensity,
-    dim: Any,
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", "target").strip("<>")
+
+
+def _pointwise(
+    log_likelihood: Callable[..., PyTree] | None,
     parameters: Parameters | None,
-    like: Any,
-    backend: str,
+    form: Form | None,
     arguments: Arguments | None,
-    name: str,
-    options: dict[str, Any],
-) -> BlackBox | None:
-    """The NumPy function of `backend="numpy"`, with its options; None for a density of JAX."""
-    check(backend in ("jax", "numpy"), f"backend must be jax or numpy, got {backend!r}")
-    if backend == "jax":
-        strange = ", ".join(option for option, value in options.items() if value)
-        check(not strange, f"{strange} is for backend='numpy', got backend='jax'")
+) -> Observed | None:
+    if log_likelihood is None:
         return None
-    check(like is None, "like must be left out with backend='numpy'; declare parameters")
-    size = 0 if parameters is not None else check_count("dim", dim)
-    return black_box(log_density, parameters, size, arguments=arguments, name=name, **options)
+    _check_function("log_likelihood", log_likelihood, "a function")
+    return pointwise(of_vector(log_likelihood, parameters, form, arguments))
+
+
+def _check_function(name: str, value: object, what: str) -> None:
+    check(callable(value), f"{name} must be {what}, got {type(value).__name__}")

@@ -9,28 +9,28 @@ recorded beside it, because acceptance alone says nothing about mixing.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from flowjax.distributions import AbstractDistribution
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key, PyTree
 
-from involutive._xla.compilation import jit_long, jit_once, on_device
+from involutive._xla.compilation import jit_long, jit_once
 from involutive._xla.cost import much_work
 from involutive._xla.program import program_of
-from involutive.core.errors import InputError, check, check_count
-from involutive.core.keys import KeyLike, as_key, generator, split
-from involutive.kernel.kernel import AbstractKernel, Kernel
+from involutive.core.errors import check, check_count
+from involutive.core.keys import KeyLike, as_key, split
+from involutive.core.types import ArrayLike
+from involutive.kernel.kernel import Kernel
 from involutive.sampling.progress import Progress
+from involutive.training.movement import movement
 from involutive.training.objective import AbstractObjective
+from involutive.training.samples import check_samples, split_samples
 
-HELD_OUT = 0.15  # share of the data that training never sees
-LEAST_ROWS = 20
-LONG = 5000  # updates that repay the longer compilation: a critic's are half as fast again by it
+LONG = 5000  # updates that repay the longer compilation, which makes a critic's 1.5 times as fast
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class TrainConfig:
     """How long to train, and when to stop.
 
     Attributes:
-        steps: the most updates.
-        chunk: updates between two looks at the held-out measure.
+        steps: maximum number of updates.
+        chunk: updates between two evaluations of the held-out measure.
         patience: chunks without improvement before training stops; None never stops early.
-        tolerance: the least improvement that counts.
+        tolerance: the minimum improvement that counts.
         seconds: a limit on wall time, checked after every chunk; None for no limit.
-        monitor: how many held-out points the acceptance and ESS figures use; 0 for none.
-        keep: the parameters with the "best" held-out measure, or the "last": where a rate has
-            fallen to zero they are settled, and those before them are not.
+        monitor: number of held-out points for acceptance rates and ESS; 0 for none.
+        keep: the parameters with the "best" held-out measure, or the "last" ones, which suit a
+            learning rate that falls to zero.
     """
 
     steps: int = 4000
@@ -68,10 +68,10 @@ class TrainConfig:
 
 
 class Rows(NamedTuple):
-    """What an objective trains on and what it is judged by, as pytrees of arrays, made before."""
+    """Data to train on and held-out data, as pytrees of arrays that were split before."""
 
-    train: Any
-    held: Any
+    train: PyTree
+    held: PyTree
 
 
 @dataclass(frozen=True)
@@ -80,17 +80,17 @@ class Fit:
 
     Attributes:
         kernel: with the parameters that `TrainConfig.keep` names.
-        history: one row a chunk: step, held_out, losses, acceptance figures, seconds.
+        history: one row per chunk: step, held_out, losses, acceptance rates, seconds.
         skipped: updates left out because a gradient was not finite.
-        diverged: in words, if training ended in a state worse than it began; else None.
-        memory: what the objective remembers at the end; hand it to `fit` to go on.
+        diverged: what went wrong, in words, if training made the kernel no better; else None.
+        memory: the objective's state at the end; pass it to `fit` to continue.
     """
 
-    kernel: Any
+    kernel: PyTree
     history: list[dict[str, float]] = field(default_factory=list)
     skipped: int = 0
     diverged: str | None = None
-    memory: Any = None
+    memory: PyTree = None
 
     @property
     def best(self) -> dict[str, float]:
@@ -99,34 +99,39 @@ class Fit:
 
 
 def _run_chunk(
-    objective: AbstractObjective, kernel: Any, memory: Any, data: Any, key: Array, count: Array
-) -> tuple[Any, Any, Any]:
-    """Make `count` updates, and return the sums of their figures.
+    objective: AbstractObjective,
+    kernel: PyTree,
+    memory: PyTree,
+    data: PyTree,
+    key: Array,
+    count: Array,
+) -> tuple[PyTree, PyTree, PyTree]:
+    """Make `count` updates, and return the sums of their metrics.
 
     The trip count is dynamic, so that one compilation serves chunks of every length.
     """
     arrays, static = eqx.partition((kernel, memory), eqx.is_array)
 
-    def update(arrays: Any, i: Array) -> tuple[Any, Any]:
+    def update(arrays: PyTree, i: Array) -> tuple[PyTree, PyTree]:
         kernel, memory = eqx.combine(arrays, static)
-        kernel, memory, figures = objective.update(kernel, memory, data, jr.fold_in(key, i))
-        return eqx.filter((kernel, memory), eqx.is_array), figures
+        kernel, memory, metrics = objective.update(kernel, memory, data, jr.fold_in(key, i))
+        return eqx.filter((kernel, memory), eqx.is_array), metrics
 
-    def one(i: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
-        arrays, figures = update(carry[0], i)
-        return arrays, jax.tree.map(jnp.add, carry[1], figures)
+    def one(i: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        arrays, metrics = update(carry[0], i)
+        return arrays, jax.tree.map(jnp.add, carry[1], metrics)
 
     shapes = jax.eval_shape(update, arrays, jnp.asarray(0))[1]
     none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    arrays, figures = jax.lax.fori_loop(0, count, one, (arrays, none))
-    return *eqx.combine(arrays, static), figures
+    arrays, sums = jax.lax.fori_loop(0, count, one, (arrays, none))
+    return *eqx.combine(arrays, static), sums
 
 
 _run_often, _run_long = jit_once(_run_chunk), jit_long(_run_chunk)
 
 
-def run_chunk(kernel: Any, steps: int) -> Any:
-    """Compiled chunks of updates for a training of so many: for speed, if there is much to do."""
+def run_chunk(kernel: PyTree, steps: int) -> Callable[..., tuple[PyTree, PyTree, PyTree]]:
+    """The compiled chunk of updates for a training of `steps`: optimised more if it runs long."""
     if not isinstance(kernel, Kernel):
         return _run_long if steps >= LONG else _run_often
     program = program_of(kernel.target.log_density, kernel.target.dim)
@@ -134,28 +139,28 @@ def run_chunk(kernel: Any, steps: int) -> Any:
 
 
 @jit_once
-def held_out(objective: AbstractObjective, kernel: Any, data: Any, key: Array) -> Array:
+def held_out(objective: AbstractObjective, kernel: PyTree, data: PyTree, key: Array) -> Array:
     return objective.held_out(kernel, data, key)
 
 
 def fit(
-    kernel: Any,
+    kernel: PyTree,
     objective: AbstractObjective,
-    samples: Any,
+    samples: ArrayLike | Rows,
     *,
     key: KeyLike,
     config: TrainConfig | None = None,
     progress: bool | None = None,
     label: str = "training",
-    memory: Any = None,
+    memory: PyTree = None,
     spent: Callable[[], bool] = lambda: False,
     part: tuple[int, int] | None = None,
 ) -> Fit:
     """Improve `kernel` by `objective` on (approximate) posterior draws `samples`.
 
     Args:
-        kernel: the kernel to train; its target and initial law are left alone. Or any other module
-            that the objective knows how to improve.
+        kernel: the kernel to train; its target and initial distribution do not change. Or any other
+            module that the objective knows how to improve.
         objective: what to improve.
         samples: draws `(n, dim)`; a share is held out. For a module that is no kernel, `Rows`.
         key: an int seed or a JAX key; training is deterministic given it.
@@ -163,8 +168,8 @@ def fit(
         progress: show a progress bar; by default on a terminal.
         label: the bar's caption.
         memory: `Fit.memory` of an earlier call with this objective; None starts afresh.
-        spent: asked after every chunk; training ends once it is true.
-        part: updates made before and updates in all, where this is a part of a longer training.
+        spent: called after every chunk; training ends once it returns true.
+        part: updates made before and updates in all, if this is a part of a longer training.
 
     Returns:
         The trained kernel with the history of training.
@@ -176,121 +181,76 @@ def fit(
     else:
         data, held = split_samples(check_samples(samples, kernel.target.dim), key_split)
     memory = objective.init(kernel, key_init) if memory is None else memory
-    best, stale, skipped, history = kernel, 0, 0, []
-    began, step = time.perf_counter(), 0
-
-    def look(kernel: Any, losses: dict[str, float]) -> dict[str, float]:
-        # the same draws at every look, so that looks can be compared
-        key_measure, key_movement = (jr.fold_in(key_check, use) for use in range(2))
-        measure = float(held_out(objective, kernel, held, key_measure))
-        row = {"step": float(step), "held_out": measure, **losses}
-        if config.monitor:
-            row |= movement(kernel, held[: config.monitor], key_movement)
-        return row | {"seconds": time.perf_counter() - began}
-
-    history.append(look(kernel, {}))
-    lowest = measure = history[0]["held_out"]
+    monitor, skipped, step = _Monitor(objective, kernel, held, config, key_check), 0, 0
     advance = run_chunk(kernel, config.steps)
     before, total = part or (0, config.steps)
     with Progress(label, total, progress) as bar:
         while step < config.steps:
             count = min(config.chunk, config.steps - step)
-            kernel, memory, figures = advance(
+            kernel, memory, sums = advance(
                 objective, kernel, memory, data, jr.fold_in(key_run, step), jnp.asarray(count)
             )
             step += count
-            losses = {name: float(total) / count for name, total in figures.items()}
-            skipped += round(float(figures.get("skipped", 0.0)))
-            history.append(look(kernel, losses))
-            measure = history[-1]["held_out"]
-            if measure < lowest - config.tolerance or not np.isfinite(lowest):
-                lowest, best, stale = measure, kernel, 0
-            else:
-                best = kernel if measure < min(r["held_out"] for r in history[:-1]) else best
-                stale += 1
-            bar.update(before + step, **_shown(history[-1]))
-            if config.patience is not None and stale >= config.patience:
+            skipped += round(float(sums.get("skipped", 0.0)))
+            monitor.check(kernel, step, {name: float(x) / count for name, x in sums.items()})
+            bar.update(before + step, **_shown(monitor.history[-1]))
+            if monitor.stops() or spent():
                 break
-            late = config.seconds is not None and history[-1]["seconds"] > config.seconds
-            if late or spent():
-                break
-    best = kernel if config.keep == "last" and np.isfinite(measure) else best
+    history, best = monitor.history, monitor.best
+    best = kernel if config.keep == "last" and np.isfinite(history[-1]["held_out"]) else best
     return Fit(best, history, skipped, _divergence(history, skipped, step), memory)
 
 
-@jit_once
-def _one_step(kernel: AbstractKernel, positions: Array, keys: Array) -> tuple[Array, Array]:
-    states = jax.vmap(kernel.init)(positions)
-    moved, info = jax.vmap(kernel.step)(keys, states)
-    return moved.position, info.acceptance_rate
+class _Monitor:
+    """Measures a kernel on held-out draws after every chunk, and keeps the best one.
 
-
-@jit_once
-def _draw_initial(law: AbstractDistribution, key: Array, count: int) -> Array:
-    return law.sample(key, (count,))
-
-
-def movement(kernel: AbstractKernel, held: Array, key: Key[Array, ""]) -> dict[str, float]:
-    """Acceptance from X and in stationarity, and effective draws per draw from one step.
-
-    With ρ the lag-one autocorrelation over stationary starts, `(1 - ρ)/(1 + ρ)` estimates the
-    effective draws per draw of a geometric chain; the least over coordinates and |x|² is shown.
+    Args:
+        objective: has the held-out measure.
+        kernel: the kernel before training, measured first.
+        held: held-out draws.
+        config: when an improvement counts, and when training stops.
+        key: randomness, the same in every measurement, so that they can be compared.
     """
-    key_step, key_initial, key_first = jr.split(key, 3)
-    moved, rate = _one_step(kernel, held, jr.split(key_step, held.shape[0]))
-    figures = {"acceptance": float(jnp.mean(rate)), "ess": _lag_one_ess(held, moved)}
-    if kernel.initial is not None:
-        starts = _draw_initial(kernel.initial, key_initial, held.shape[0])
-        _, first = _one_step(kernel, starts, jr.split(key_first, held.shape[0]))
-        figures["acceptance_from_X"] = float(jnp.mean(first))
-    return figures
 
+    def __init__(
+        self,
+        objective: AbstractObjective,
+        kernel: PyTree,
+        held: PyTree,
+        config: TrainConfig,
+        key: Key[Array, ""],
+    ):
+        self.objective, self.held, self.config, self.key = objective, held, config, key
+        self.best, self.history = kernel, list[dict[str, float]]()
+        self._stale, self._began = 0, time.perf_counter()
+        self.history.append(self._row(kernel, 0, {}))
+        self._lowest = self.history[0]["held_out"]
 
-def _lag_one_ess(before: Array, after: Array) -> float:
-    def quantities(x: Any) -> np.ndarray:
-        x = np.asarray(x, np.float64)
-        return np.concatenate([x, np.sum(x**2, axis=1, keepdims=True)], axis=1)
+    def check(self, kernel: PyTree, step: int, losses: dict[str, float]) -> None:
+        """Measure the kernel after `step` updates and add a row to the history."""
+        self.history.append(self._row(kernel, step, losses))
+        measure = self.history[-1]["held_out"]
+        if measure < self._lowest - self.config.tolerance or not np.isfinite(self._lowest):
+            self._lowest, self.best, self._stale = measure, kernel, 0
+            return
+        if measure < min(row["held_out"] for row in self.history[:-1]):
+            self.best = kernel
+        self._stale += 1
 
-    a, b = quantities(before), quantities(after)
-    centre, spread = a.mean(axis=0), a.var(axis=0) + 1e-300
-    rho = np.mean((a - centre) * (b - centre), axis=0) / spread
-    return float(np.clip(((1 - rho) / (1 + np.maximum(rho, -0.99))).min(), 0.0, 1.0))
+    def stops(self) -> bool:
+        """Whether training has stopped improving, or its time is over."""
+        patience, seconds = self.config.patience, self.config.seconds
+        if patience is not None and self._stale >= patience:
+            return True
+        return seconds is not None and self.history[-1]["seconds"] > seconds
 
-
-def check_samples(samples: Any, dim: int) -> np.ndarray:
-    """Return training draws as a finite float array `(n, dim)`, or say what does not fit."""
-    try:
-        rows = np.asarray(samples, dtype=jnp.result_type(float))
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"samples must be an array of numbers, got {type(samples).__name__}"
-        ) from error
-    check(
-        rows.ndim == 2 and rows.shape[1] == dim,
-        f"samples must have shape (n, {dim}), one row a draw, got {rows.shape}",
-    )
-    check(
-        rows.shape[0] >= LEAST_ROWS,
-        f"samples must hold at least {LEAST_ROWS} draws, got {rows.shape[0]}; draw more",
-    )
-    bad = int((~np.isfinite(rows)).any(axis=1).sum())
-    check(bad == 0, f"samples must be finite, got NaN or infinity in {bad} of {len(rows)} rows")
-    constant = np.flatnonzero(np.ptp(rows, axis=0) == 0)
-    check(
-        constant.size == 0,
-        f"samples must vary in every coordinate, but {constant.tolist()[:8]} is constant; "
-        "drop it from the model, or draw from the whole posterior",
-    )
-    return rows
-
-
-def split_samples(
-    rows: np.ndarray, key: Key[Array, ""]
-) -> tuple[Float[Array, "train dim"], Float[Array, "held dim"]]:
-    """Shuffle and split draws into a training and a held-out part."""
-    order = generator(key).permutation(rows.shape[0])
-    cut = max(int(HELD_OUT * rows.shape[0]), LEAST_ROWS // 4)
-    return on_device(rows[order[cut:]]), on_device(rows[order[:cut]])
+    def _row(self, kernel: PyTree, step: int, losses: dict[str, float]) -> dict[str, float]:
+        key_measure, key_movement = (jr.fold_in(self.key, use) for use in range(2))
+        measure = float(held_out(self.objective, kernel, self.held, key_measure))
+        row = {"step": float(step), "held_out": measure, **losses}
+        if self.config.monitor:
+            row |= movement(kernel, self.held[: self.config.monitor], key_movement)
+        return row | {"seconds": time.perf_counter() - self._began}
 
 
 def _shown(row: dict[str, float]) -> dict[str, float]:

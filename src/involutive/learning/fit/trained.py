@@ -33,9 +33,10 @@ from involutive.learning.judge.independence import ROWS, independence_metrics
 from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Proposal, Row
 from involutive.targets.target import Target
-from involutive.training.fit import HELD_OUT, Fit, TrainConfig, fit, split_samples
+from involutive.training.fit import Fit, TrainConfig, fit
 from involutive.training.likelihood import Likelihood, LogVariance
 from involutive.training.objective import AbstractObjective
+from involutive.training.samples import HELD_OUT, split_samples
 from involutive.training.schedules import DECAYED_ADAM, decaying
 
 

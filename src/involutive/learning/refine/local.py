@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, PyTree
 
 from involutive._xla.compilation import jit_once, on_device
 from involutive.bijections.whitening import whitened
@@ -121,8 +121,8 @@ def _moves(kernel: Kernel, positions: Array, key: Array, count: int) -> tuple[Ar
     return states.position, jnp.mean(rates)
 
 
-def _size(kernel: Kernel) -> Array:
-    """The step size of HMC or the scale of a random walk."""
+def _size(kernel: Kernel) -> PyTree:
+    """The step size of HMC or the scale of a random walk, also as a selector of `tree_at`."""
     f = kernel.involution
     return f.step_size if isinstance(f, Leapfrog) else f.scale  # type: ignore[attr-defined]
 
