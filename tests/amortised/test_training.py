@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import involutive as inv
-from involutive.amortised import amortise as room
+from involutive.amortised import stages as room
 
 pytestmark = pytest.mark.deep  # each trains; `test_amortised` trains in the fast suite
 

@@ -1,53 +1,55 @@
 """A proposal fitted to one data set by its own weights: EM on draws of q, weighted by p/q.
 
-The network's mixture is near the posterior and not on it. Each of a few rounds makes draws, weighs
-them, and takes one step of weighted EM on all draws so far. A component
-keeps what it was to the extent of `dim + 2` draws: where few draws are effective, little changes.
-The draws of chains and of the evidence are made afterwards, so that their proposal is fixed.
+The network's mixture is near the posterior but does not equal it. Each of a few rounds draws from
+q, computes importance weights, and takes one step of weighted EM on all draws so far. The previous
+value of a component counts as `dim + 2` effective draws: where few draws are effective, little
+changes. The draws of chains and of the evidence are made afterwards, from a fixed proposal.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
+from involutive.amortised.settings import ManySettings
 from involutive.auxiliary.defensive import DefensiveMixture, triangular_inverse
 
-LEAST_VARIANCE = 1e-6  # of a component, of that before; no step makes it narrower
-LEAST_WEIGHT = 1e-3  # of a component, so that none dies out
+Carry = tuple[DefensiveMixture, Array, Array]  # the mixture, draws so far, their log weights
 
 
 def refined(
     law: DefensiveMixture,
-    log_p: Callable[[Float[Array, " dim"]], Any],
+    log_p: Callable[[Float[Array, " dim"]], Array],
     key: Key[Array, ""],
-    rounds: int,
-    draws: int,
+    settings: ManySettings,
 ) -> DefensiveMixture:
-    """The mixture after so many rounds of so many draws; `log_p` of white coordinates."""
+    """The mixture after all rounds; `log_p` is the log density in the mixture's coordinates."""
+    rounds, draws = settings.rounds, settings.refining
     bits = jr.key_data(jr.split(key, (rounds, draws)))
     x = jnp.zeros((rounds, draws, law.shape[0]), law.means.dtype)
     log_w = jnp.full((rounds, draws), -jnp.inf, law.means.dtype)
 
-    def again(carry: Any, round: tuple[Array, Array]) -> tuple[Any, None]:
+    def again(carry: Carry, round: tuple[Array, Array]) -> tuple[Carry, None]:
         law, x, log_w = carry
         number, bits = round
         new, log_q = jax.vmap(law.sample_and_log_prob)(jr.wrap_key_data(bits))
         found = jax.vmap(log_p)(new)
         weight = jnp.where(found < jnp.inf, found - log_q, -jnp.inf)  # NaN compares as false
         x, log_w = x.at[number].set(new), log_w.at[number].set(weight)
-        return (_step(law, x.reshape(-1, x.shape[2]), log_w.ravel()), x, log_w), None
+        return (_step(law, x.reshape(-1, x.shape[2]), log_w.ravel(), settings), x, log_w), None
 
     return jax.lax.scan(again, (law, x, log_w), (jnp.arange(rounds), bits))[0][0]
 
 
 def _step(
-    law: DefensiveMixture, x: Float[Array, "n dim"], log_w: Float[Array, " n"]
+    law: DefensiveMixture,
+    x: Float[Array, "n dim"],
+    log_w: Float[Array, " n"],
+    settings: ManySettings,
 ) -> DefensiveMixture:
-    """One step of EM with weights, the largest cut off at √n times their mean."""
+    """One step of weighted EM; weights are truncated at √n times their mean (Ionides 2008)."""
     count, dim = x.shape
     fine = jnp.isfinite(log_w)
     top = jnp.max(jnp.where(fine, log_w, -jnp.inf))
@@ -65,9 +67,9 @@ def _step(
     shift = law.means - means
     spread = spread + kept * (before + shift[:, :, None] * shift[:, None, :])
     covariances = spread / (mass + kept)[:, None, None]
-    least = LEAST_VARIANCE * jnp.einsum("kii->ki", before)
+    least = settings.least_variance * jnp.einsum("kii->ki", before)
     roots = cholesky(covariances + jax.vmap(jnp.diag)(least))
-    weights = mass + kept * jnp.exp(law.logits) + LEAST_WEIGHT
+    weights = mass + kept * jnp.exp(law.logits) + settings.least_weight
     return DefensiveMixture(jnp.log(weights), means, triangular_inverse(roots), law.share)
 
 
