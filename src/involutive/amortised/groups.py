@@ -29,6 +29,7 @@ from involutive.amortised.verdict import SetVerdict, judged
 from involutive.core.errors import InputError
 from involutive.core.text import first_line
 from involutive.sampling.interrupt import Interrupt
+from involutive.storage.codec import Decoder, Encoder
 from involutive.targets.executors import count_of, pickled, submitted, way_of
 
 Result = tuple[SetVerdict, SetDraws]
@@ -36,7 +37,7 @@ Finished = Iterator[tuple[list[int], list[Result]]]
 
 
 class Task(NamedTuple):
-    """A group as it is sent to a worker; `kernel` is pickled, and kept there under its token."""
+    """A group as it is sent to a worker, where the kernel is kept under its token."""
 
     token: str
     kernel: bytes
@@ -97,7 +98,7 @@ class Groups:
     def _away(self, parts: list[list[int]], stop: Interrupt) -> Finished:
         """On the workers of a pool."""
         way, token = way_of(self.executor), uuid.uuid4().hex
-        kernel = pickled(self.kernel, "a family")
+        kernel = packed(self.kernel)
         tasks = (self._task(token, kernel, part) for part in parts)
         try:
             if way == "map":
@@ -175,6 +176,20 @@ def _result(ran: Ran, scale: np.ndarray, settings: ManySettings) -> Result:
     )  # fmt: skip
 
 
+def packed(kernel: FamilyKernel) -> bytes:
+    """A kernel as bytes: the network as data, since a pickled FlowJAX coupling cannot be used."""
+    encode = Encoder()
+    tree = encode({"estimator": kernel.estimator, "outcome": kernel.outcome})
+    return pickled((kernel.family, tree, encode.arrays), "a family")
+
+
+def unpacked(sent: bytes) -> FamilyKernel:
+    """The kernel that `packed` described."""
+    family, tree, arrays = pickle.loads(sent)
+    parts = Decoder(arrays, None)(tree)
+    return FamilyKernel(family, parts["estimator"], parts["outcome"])
+
+
 _kernels: dict[str, FamilyKernel] = {}  # on a worker, by token: a kernel that is kept compiles once
 
 
@@ -183,7 +198,7 @@ def work(task: Task) -> list[Result]:
     if bool(jax.config.jax_enable_x64) != task.x64:  # type: ignore[attr-defined]
         jax.config.update("jax_enable_x64", task.x64)
     if task.token not in _kernels:
-        _kernels[task.token] = pickle.loads(task.kernel)
+        _kernels[task.token] = unpacked(task.kernel)
     root = jr.wrap_key_data(on_device(task.key), impl=task.impl)
     kernel = _kernels[task.token]
     return run_rows(kernel, task.data, root, task.rows, task.count, task.sizes)

@@ -76,26 +76,29 @@ class Stages:
     def chosen(self, rows: Rows, key_network: Key[Array, ""]) -> Estimator:
         """The network to train: with or without splines, by the settings or by a short trial."""
         settings, remembered = self.settings, self.saved.splines
-        kinds = [settings.splines if remembered is None else remembered]
-        if settings.trial and remembered is None:
-            kinds = [0, settings.splines]
+        if settings.trial == 0 or remembered is not None:
+            self.saved.splines = settings.splines if remembered is None else remembered
+            return self._network(rows, self.saved.splines, key_network)
+        kinds = (0, settings.splines)
         networks = [
-            network_for(
-                self.family, rows, with_fields(settings, splines=kind, trial=0), key_network
-            )
-            for kind in kinds
+            self._network(rows, kind, key)
+            for kind, key in zip(kinds, split(key_network, 2), strict=True)
         ]
-        best = 0
-        if len(kinds) > 1:
-            self.tried = tuple(self._trial(network, rows, key_network) for network in networks)
-            best = int(np.argmax(self.tried))
+        # the same keys for both, so that they can be compared
+        trials = (self._trial(network, rows, jr.fold_in(key_network, 3)) for network in networks)
+        self.tried = tuple(trials)
+        best = int(np.argmax(self.tried))
         self.saved.splines = kinds[best]
         return networks[best]
+
+    def _network(self, rows: Rows, splines: int, key: Key[Array, ""]) -> Estimator:
+        settings = with_fields(self.settings, splines=splines, trial=0)
+        return network_for(self.family, rows, settings, key)
 
     def _trial(self, network: Estimator, rows: Rows, key: Key[Array, ""]) -> float:
         """The median efficiency on held-out data sets after a short training."""
         settings, objective = self.settings, likelihood(self.family, self.settings)
-        key_init, key_run, key_measure = split(jr.fold_in(key, 3), 3)
+        key_init, key_run, key_measure = split(key, 3)
         memory = objective.init(network, key_init)
         memory = memory._replace(total=jnp.asarray(float(settings.trial)))
         limit = settings.trial_share * self.left(LIKELIHOOD)
