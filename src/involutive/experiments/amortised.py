@@ -65,6 +65,8 @@ class Config:
         chains: of each data set.
         draws: of each chain.
         learned: data sets that `learn` is timed on; 0 for none.
+        heads: attention heads of the summary; 0 pools by means alone.
+        splines: spline couplings of the proposals; 0 for mixtures alone.
         seed: of everything.
     """
 
@@ -75,6 +77,8 @@ class Config:
     chains: int = 8
     draws: int = 250
     learned: int = 2
+    heads: int = 0
+    splines: int = 0
     seed: int = 0
 
     @staticmethod
@@ -116,9 +120,11 @@ def _trained(family: Family, config: Config, folder: Path | None) -> tuple[Famil
     """The network, and the seconds its training took; read from the folder if it is there."""
     summary = 0 if family.features else AmortiseSettings().summary
     settings = AmortiseSettings(
-        steps=config.steps, steps_density=config.steps_density, summary=summary
-    )
-    stem = f"{family.name.replace(' ', '-')}-{config.steps}-{config.steps_density}-{config.seed}"
+        steps=config.steps, steps_density=config.steps_density, summary=summary,
+        heads=config.heads, splines=config.splines,
+    )  # fmt: skip
+    sizes = (config.steps, config.steps_density, config.heads, config.splines, config.seed)
+    stem = "-".join(map(str, (family.name.replace(" ", "-"), *sizes)))
     path = None if folder is None else folder / f"{stem}.inv"
     if path is not None and path.exists():
         many = load(path, family)
