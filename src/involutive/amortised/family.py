@@ -17,7 +17,15 @@ from jaxtyping import Array, Float, Key
 
 from involutive._xla.compilation import on_device
 from involutive._xla.lapack import OneByOne
-from involutive.amortised.layout import MASK, DataSet, Layout, Observed, arrays_of, layout_of
+from involutive.amortised.layout import (
+    MASK,
+    DataSet,
+    Layout,
+    Observed,
+    arrays_of,
+    layout_of,
+    standard_form,
+)
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
 from involutive.core.types import ArrayLike
@@ -256,26 +264,6 @@ class Family:
 def _traced_pairs(family: Family, keys: Key[Array, " n"]) -> tuple[Array, Observed]:
     x, data = jax.vmap(family.pair)(keys)
     return x, standard_form(family.layout, data)
-
-
-def standard_form(layout: Layout, data: DataSet) -> Observed:
-    """Stacked simulated data sets as the density receives them.
-
-    Numbers are floats; where rows are exchangeable they have a mask, and are zero outside it.
-    """
-    dtype = jnp.result_type(float)
-    if not isinstance(data, Mapping):
-        return jnp.asarray(data, dtype)
-    values = {name: jnp.asarray(v, dtype) for name, v in data.items() if name != MASK}
-    if not layout.exchangeable:
-        return values
-    shape = next(iter(values.values())).shape[:2]
-    mask = jnp.asarray(data.get(MASK, jnp.ones(shape, bool)), bool)
-    for name, array in values.items():
-        values[name] = jnp.where(mask.reshape(*shape, *[1] * (array.ndim - 2)), array, 0.0)
-    values[MASK] = mask
-    room = layout.rows - shape[1]
-    return {n: jnp.pad(v, [(0, 0), (0, room)] + [(0, 0)] * (v.ndim - 2)) for n, v in values.items()}
 
 
 def as_list(name: str, data: Sequence[DataSet] | Array | np.ndarray) -> list[DataSet]:

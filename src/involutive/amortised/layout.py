@@ -148,6 +148,26 @@ def layout_of(data_sets: Sequence[DataSet], exchangeable: bool | None) -> Layout
     return Layout(names, inner, True, max(rows, 1))
 
 
+def standard_form(layout: Layout, data: DataSet) -> Observed:
+    """Stacked simulated data sets as the density receives them.
+
+    Numbers are floats; where rows are exchangeable they have a mask, and are zero outside it.
+    """
+    dtype = jnp.result_type(float)
+    if not isinstance(data, Mapping):
+        return jnp.asarray(data, dtype)
+    values = {name: jnp.asarray(v, dtype) for name, v in data.items() if name != MASK}
+    if not layout.exchangeable:
+        return values
+    shape = next(iter(values.values())).shape[:2]
+    mask = jnp.asarray(data.get(MASK, jnp.ones(shape, bool)), bool)
+    for name, array in values.items():
+        values[name] = jnp.where(mask.reshape(*shape, *[1] * (array.ndim - 2)), array, 0.0)
+    values[MASK] = mask
+    room = layout.rows - shape[1]
+    return {n: jnp.pad(v, [(0, 0), (0, room)] + [(0, 0)] * (v.ndim - 2)) for n, v in values.items()}
+
+
 def arrays_of(data: DataSet) -> Found:
     """The arrays of a data set by name; under None where it is one array."""
     named: Mapping[str | None, ArrayLike] = (

@@ -73,9 +73,7 @@ def judged(ran: Ran, scale: np.ndarray, settings: ManySettings) -> tuple[SetVerd
         reason = "the density is finite at none of the proposal's draws"
         nothing = SetVerdict(False, (reason,), 0.0, 0.0, np.inf, 0.0, 0.0, np.inf, np.nan, np.inf)
         return nothing, labels
-    values = _quantities(ran, labels, scale)
-    sizes, apart = ess(values), rhat(values)
-    effective, ratio = float(np.nanmin(sizes)), float(np.nanmax(apart))
+    effective, ratio = mixing(np.asarray(ran.positions, np.float64), labels, scale)
     joined, reasons = _evidence(ran, forward, settings)
     k, share = pareto_k(forward), effective_share(forward)
     if k >= LARGEST_K:
@@ -94,13 +92,14 @@ def judged(ran: Ran, scale: np.ndarray, settings: ManySettings) -> tuple[SetVerd
     return found, labels
 
 
-def _quantities(ran: Ran, labels: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    positions = np.asarray(ran.positions, np.float64)
+def mixing(positions: np.ndarray, labels: np.ndarray, scale: np.ndarray) -> tuple[float, float]:
+    """The least ESS and the largest R-hat over coordinates, |x|² and the heaviest mode."""
     squares = np.sum((positions / scale) ** 2, axis=2, keepdims=True)
     parts = [positions, squares]
     if labels.max() > 0:
         parts.append((labels == 0)[..., None].astype(float))
-    return np.concatenate(parts, axis=2)
+    values = np.concatenate(parts, axis=2)
+    return float(np.nanmin(ess(values))), float(np.nanmax(rhat(values)))
 
 
 def _evidence(ran: Ran, forward: np.ndarray, settings: ManySettings) -> tuple[Estimate, list[str]]:

@@ -93,7 +93,7 @@ def run(config: Config, folder: Path | None = None) -> Iterator[dict[str, Any]]:
     for name in config.families:
         make, reference = FAMILIES[name]
         family = make()
-        many, seconds = _trained(family, config, folder)
+        many, seconds = trained(family, config, folder)
         key_pairs, key_sample, key_plain = jr.split(jr.key(config.seed + 1), 3)
         x, stacked = drawn_pairs(family, key_pairs, config.sets)
         plain = efficiency(many.estimator, family, stacked, key_plain, AmortiseSettings())
@@ -116,7 +116,7 @@ def run(config: Config, folder: Path | None = None) -> Iterator[dict[str, Any]]:
         yield data
 
 
-def _trained(family: Family, config: Config, folder: Path | None) -> tuple[FamilyKernel, float]:
+def trained(family: Family, config: Config, folder: Path | None) -> tuple[FamilyKernel, float]:
     """The network, and the seconds its training took; read from the folder if it is there."""
     summary = 0 if family.features else AmortiseSettings().summary
     settings = AmortiseSettings(
