@@ -12,8 +12,10 @@ import involutive as inv
 from involutive.amortised.kernel import Trained
 from involutive.amortised.network import Estimator
 from involutive.amortised.objective import proposal_of
+from involutive.amortised.refine import refined
 from involutive.amortised.rows import network_for, simulated
 from involutive.amortised.summary import Summary
+from involutive.auxiliary.defensive import DefensiveMixture
 
 TINY = {"components": 2, "width": 8, "depth": 1, "summary": 3, "seen": 64, "held": 32}
 KINDS = {
@@ -152,3 +154,15 @@ def test_splines_of_one_coordinate_are_refused(as_users_run):
     line = inv.Family(lambda x, data: -jnp.sum((x - data) ** 2), 1, data=[np.ones(1)] * 8)
     with pytest.raises(inv.InputError, match="splines need at least two coordinates"):
         inv.amortise(line, key=0, settings=inv.AmortiseSettings(**TINY, splines=2), progress=False)
+
+
+@pytest.mark.parametrize(("at", "kept"), [(0.0, True), (1.5, False)])
+def test_a_fit_is_used_only_where_it_is_nearer_the_posterior(at, kept):
+    """EM on a few draws makes a mixture worse that was right, and a wrong one better."""
+    law = DefensiveMixture(jnp.zeros(2), jnp.zeros((2, 2)), jnp.tile(jnp.eye(2), (2, 1, 1)), 0.05)
+    log_p = lambda y: -0.5 * jnp.sum((y - at) ** 2)  # noqa: E731
+    settings = inv.ManySettings(rounds=3, refining=100)
+    found = jax.jit(lambda key: refined(law, log_p, key, settings))(jr.key(2))
+    assert (np.asarray(found.means) == 0).all() == kept
+    centre = jnp.exp(found.logits) @ found.means
+    assert np.abs(centre - at).max() < (1e-12 if kept else 0.6)
