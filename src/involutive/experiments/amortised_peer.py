@@ -99,7 +99,7 @@ def _sbi(python: str, sent: dict[str, np.ndarray]) -> dict[str, np.ndarray] | st
     """What sbi drew, or why it did not run."""
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder) / "pairs.npz", Path(folder) / "draws.npz"
-        np.savez(source, **sent)
+        np.savez(source, x=sent["x"], seen=sent["seen"], new=sent["new"])
         script = str(Path(amortised_sbi.__file__))
         try:
             ran = subprocess.run(

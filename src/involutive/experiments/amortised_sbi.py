@@ -17,8 +17,8 @@ DRAWS = 512  # of each data set, as many as our own network's efficiency is meas
 
 def main(source: str, result: str) -> None:
     """Train on the pairs of one file, and write draws for its data sets to another."""
-    import torch
-    from sbi.inference import NPE
+    import torch  # pyright: ignore[reportMissingImports]
+    from sbi.inference import NPE  # pyright: ignore[reportMissingImports]
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
