@@ -22,6 +22,7 @@ NAMES = [
 UNTOUCHED = {
     "State": {"carried"},  # whatever a kernel carries beside the position
     "Target": {"like", "executor"},  # any pytree; any pool with submit, apply_async or map
+    "sample_many": {"executor"},  # any pool with submit, apply_async or map
 }
 SLOW = ("FamilyKernel", "Hierarchical", "amortise", "sample_many")  # examples that train
 FENCED = re.compile(r"```python\n(.*?)```", re.DOTALL)

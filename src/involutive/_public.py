@@ -7,7 +7,7 @@ from involutive.amortised.family import Family
 from involutive.amortised.kernel import FamilyKernel
 from involutive.amortised.many import sample_many
 from involutive.amortised.result import Many
-from involutive.amortised.settings import AmortiseSettings
+from involutive.amortised.settings import AmortiseSettings, ManySettings
 from involutive.amortised.verdict import SetVerdict
 from involutive.auxiliary import ConditionalNormal, GaussianMixture, standard_normal
 from involutive.auxiliary.em import em_student_t, fit_mixture
@@ -129,6 +129,7 @@ __all__ = [
     "LogNormal",
     "LookSettings",
     "Many",
+    "ManySettings",
     "MatrixBlock",
     "Mixture",
     "Mode",

@@ -63,6 +63,12 @@ def test_data_sets_of_one_shape_stay_as_they_are():
     assert layout.padded(np.ones((2, 3))).shape == (2, 3)
 
 
+def test_what_is_outside_the_mask_may_be_anything():
+    data = {"y": np.array([1.0, np.nan, 2.0]), "mask": np.array([True, False, True])}
+    padded = family().layout.padded(data)
+    assert padded["y"].tolist()[:3] == [1.0, 2.0, 0.0] and padded["mask"].sum() == 2
+
+
 def test_the_target_of_a_data_set_is_its_posterior():
     data = data_set(5)
     target = family().at(data)
@@ -120,6 +126,15 @@ def test_the_target_of_a_data_set_is_its_posterior():
         (lambda: family().at({"y": np.ones((3, 2))}), "must have shape (n)"),
         (lambda: family().at({"y": np.array([np.nan])}), "must be finite"),
         (lambda: family().at({"y": np.ones(0)}), "at least one observation"),
+        (lambda: family().at({"y": 3.0}), "must have shape (n)"),
+        (lambda: family().at({"y": ["a", "b"]}), "y of a data set must hold numbers"),
+        (lambda: family().at({}), "at least one array"),
+        (lambda: family().at({"y": [[1.0], [1.0, 2.0]]}), "an array or a dict of arrays"),
+        (lambda: inv.Family(log_likelihood, PARAMETERS, data=jnp.ones(())), "list of data sets"),
+        (
+            lambda: family(data=[data_set(3), {"y": np.array([1.0, np.inf])}]),
+            "data set 1: y of a data set must be finite",
+        ),
         (lambda: inv.amortise(family(), key=None), "key must be an int seed"),
         (lambda: inv.amortise(3, key=0), "must be an inv.Family"),
         (
@@ -168,10 +183,10 @@ def test_triangular_matrices_are_inverted(getkey):
 
 def test_the_covered_mixture_integrates_to_one(getkey):
     law = mixture(getkey(), 0.3)
-    grid = np.linspace(-60, 60, 1201)
+    grid = np.linspace(-60, 60, 601)
     points = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
     log_q = jax.jit(jax.vmap(law.log_prob))(jnp.asarray(points))
-    mass = np.exp(np.asarray(log_q)).sum() * 0.1**2
+    mass = np.exp(np.asarray(log_q)).sum() * 0.2**2
     assert abs(mass - 1) < 0.01
 
 
@@ -199,7 +214,7 @@ def test_the_kernel_of_a_data_set_is_an_ordinary_kernel(many):
     assert state.position.shape == info.proposal.shape == (2,)
 
 
-def invariance(kernel, exact, key, bug=None):
+def invariance(kernel, exact, key, bug=None, least=0.3):
     """The largest z-score of first and second moments after steps from exact draws."""
     from involutive.kernel.kernel import Proposal, settle
 
@@ -226,7 +241,7 @@ def invariance(kernel, exact, key, bug=None):
         a, b = end**power, exact**power
         difference = a - b  # the same chains before and after
         z.append(np.abs(difference.mean(0)) / (difference.std(0) / len(a) ** 0.5))
-    assert (end != exact).any(axis=1).mean() > 0.3
+    assert (end != exact).any(axis=1).mean() > least
     return np.max(z)
 
 
@@ -235,12 +250,12 @@ def exact():
     """Exact draws of one posterior, by importance resampling on a grid of 2 coordinates."""
     target = family().at(data_set())
     rng = np.random.default_rng(1)
-    grid = np.stack(np.meshgrid(np.linspace(-3, 5, 1200), np.linspace(-4, 3, 1200)), -1)
+    grid = np.stack(np.meshgrid(np.linspace(-3, 5, 400), np.linspace(-4, 3, 400)), -1)
     points = grid.reshape(-1, 2)
     log_p = target.evaluate_rows(points)
     weights = np.exp(log_p - log_p.max())
     pick = rng.choice(len(points), 20_000, p=weights / weights.sum())
-    cell = np.array([8 / 1199, 7 / 1199])
+    cell = np.array([8 / 399, 7 / 399])
     return points[pick] + cell * (rng.uniform(size=(20_000, 2)) - 0.5)
 
 
@@ -360,7 +375,7 @@ def test_every_data_set_has_a_verdict(found, sets):
 
 
 def test_chains_of_many_have_the_moments_of_the_posterior(many, sets, found):
-    grid = np.stack(np.meshgrid(np.linspace(-8, 9, 600), np.linspace(-5, 4, 500)), -1)
+    grid = np.stack(np.meshgrid(np.linspace(-8, 9, 300), np.linspace(-5, 4, 250)), -1)
     points = grid.reshape(-1, 2)
     for i in (0, 7, 17):
         log_p = many.family.at(sets[i]).evaluate_rows(points)
@@ -368,7 +383,7 @@ def test_chains_of_many_have_the_moments_of_the_posterior(many, sets, found):
         mean = weights @ points / weights.sum()
         sd = np.sqrt(weights @ (points - mean) ** 2 / weights.sum())
         z = np.abs(found.positions(i).mean((0, 1)) - mean) / (sd / found[i].ess ** 0.5)
-        cell = (17 / 599) * (9 / 499)
+        cell = (17 / 299) * (9 / 249)
         log_z = np.log(np.sum(weights) * cell) + log_p.max()
         assert (z < 4.5).all()
         assert abs(found[i].log_z - log_z) < 5 * found[i].log_z_error + 1e-3
@@ -406,6 +421,8 @@ def test_a_run_is_resumed_bit_for_bit(many, sets, found, tmp_path):
         ({"data_sets": []}, "at least one data set"),
         ({"data_sets": {"y": 1}}, "list of data sets"),
         ({"data_sets": [{"y": np.ones(3)}, {"z": np.ones(3)}]}, "data set 1: a data set must be"),
+        ({"data_sets": [data_set(), {"y": [np.nan]}]}, "data set 1: y of a data set must be fini"),
+        ({"executor": 3}, "executor must have submit"),
         ({"num_chains": 2}, "num_chains must be at least 4"),
         ({"num_samples": 3}, "num_samples must be at least 16"),
         ({"key": None}, "key must be"),

@@ -1,12 +1,17 @@
 """Training without a simulator, checkpoints, and verdicts on what a network misses."""
 
+import signal
+from dataclasses import replace
+
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
 
 import involutive as inv
-from involutive.amortised import amortise as room
+from involutive.amortised import stages as room
+from involutive.amortised.objective import Paced
+from involutive.core.keys import split
 
 pytestmark = pytest.mark.deep  # each trains; `test_amortised` trains in the fast suite
 
@@ -78,6 +83,68 @@ def test_an_interrupted_training_ends_where_it_would_have(alone, tmp_path, monke
     with pytest.raises(inv.InputError, match="run with settings"):
         other = inv.AmortiseSettings(components=3)
         inv.amortise(family, resume=True, **(options | {"settings": other}))
+
+
+def test_a_resumed_training_compares_with_the_network_before_the_density(alone, tmp_path):
+    """A checkpoint of the second stage keeps the network of the first."""
+    path = tmp_path / "training.inv"
+    options = {"key": 0, "settings": SMALL, "progress": False, "checkpoint": path}
+    inv.amortise(alone.family, **options)
+    saved = room.SavedTraining(path, True, split(jr.key(0), 5)[1], SMALL, alone.family)
+    first, _, done = saved.read(
+        room.LIKELIHOOD, alone.estimator, Paced((), jnp.ones(()), jnp.ones(()))
+    )
+    second, _, _ = saved.read(room.DENSITY, *_second(alone))
+    assert done == 1
+    assert any((a != b).any() for a, b in zip(leaves(first), leaves(second), strict=True))
+
+
+def _second(many):
+    objective = room.log_variance(many.family, SMALL)
+    return many.estimator, objective.init(many.estimator, jr.key(0))
+
+
+def test_ctrl_c_returns_what_was_reached_after_the_chunk_in_flight(alone, monkeypatch):
+    """The first signal is remembered; the network has the updates made until then."""
+    fit = room.fit
+
+    def asked(*arguments, **options):
+        signal.raise_signal(signal.SIGINT)
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(room, "fit", asked)
+    settings = replace(SMALL, chunk=50)
+    half = inv.amortise(alone.family, key=0, settings=settings, progress=False)
+    assert half.outcome.ended == "interrupted" and half.outcome.steps == 50
+
+
+@pytest.mark.parametrize("heads", [0, 2])
+def test_splines_are_kept_where_a_trial_shows_that_they_help(heads, tmp_path):
+    """A banana, which one Gaussian cannot follow and a spline coupling can."""
+
+    def banana(x, data):
+        at = jnp.sum(jnp.where(data["mask"], data["y"], 0.0)) / jnp.sum(data["mask"])
+        return -0.5 * x[0] ** 2 - 0.5 * ((x[1] - x[0] ** 2 - at) / 0.3) ** 2
+
+    def simulated(key):
+        keys = jr.split(key, 3)
+        x0, at = jr.normal(keys[0]), jr.normal(keys[1])
+        x1 = x0**2 + at + 0.3 * jr.normal(keys[2])
+        return jnp.stack([x0, x1]), {"y": jnp.full(4, at), "mask": jnp.ones(4, bool)}
+
+    family = inv.Family(banana, 2, simulate=simulated)
+    settings = inv.AmortiseSettings(
+        components=1, width=16, depth=1, summary=4, heads=heads, steps=200, steps_density=0,
+        rate=5e-3, batch=64, splines=2, coupling_width=16, trial=600,
+    )  # fmt: skip
+    path = tmp_path / "training.inv"
+    many = inv.amortise(family, key=0, settings=settings, checkpoint=path, progress=False)
+    without, with_splines = many.outcome.tried
+    assert with_splines > without and many.outcome.splines == 2
+    again = inv.amortise(
+        family, key=0, settings=settings, checkpoint=path, resume=True, progress=False
+    )
+    assert again.outcome.splines == 2 and again.outcome.tried == () and again.outcome.steps == 0
 
 
 def test_a_mode_that_the_network_misses_is_not_trusted(alone):

@@ -17,9 +17,18 @@ from jaxtyping import Array, Float, Key
 
 from involutive._xla.compilation import on_device
 from involutive._xla.lapack import OneByOne
-from involutive.amortised.layout import DataSet, Layout, arrays_of, layout_of
+from involutive.amortised.layout import (
+    MASK,
+    DataSet,
+    Layout,
+    Observed,
+    arrays_of,
+    layout_of,
+    standard_form,
+)
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
+from involutive.core.types import ArrayLike
 from involutive.storage.format import PathLike
 from involutive.targets.by_name import OnParameters
 from involutive.targets.parameters import Parameters, as_parameters
@@ -27,17 +36,17 @@ from involutive.targets.target import Target
 from involutive.targets.validation import fixed_points
 
 Vector = Float[Array, " dim"]
-ROUNDING = 1e-3  # relative difference that padding may make in single precision
+ROUNDING = 1e-3  # relative difference that padding may make; standard: sums in single precision
 
 
 class Conditioned(eqx.Module):
     """`log_density` with its data: arrays, so that other data compile nothing anew."""
 
     function: Callable[..., Any] = eqx.field(static=True)
-    data: Any
+    data: Observed
     named: bool = eqx.field(static=True)
 
-    def __call__(self, *position: Vector, **values: Any) -> Any:
+    def __call__(self, *position: Vector, **values: Array) -> Any:  # what the user's returns
         if self.named:
             return self.function(data=self.data, **values)
         return self.function(*position, self.data)
@@ -106,12 +115,11 @@ class Family:
         self.parameters = given if isinstance(given, Parameters) else None
         self._given = given
         self.name = name or getattr(log_density, "__name__", "family").strip("<>")
-        self.data = [] if data is None else _as_list(data)
+        self.data = [] if data is None else as_list("data", data)
         self.traced = False
         examples = self.data or [self._example()]
         self.layout: Layout = layout_of(examples, exchangeable)
-        for example in examples:
-            self.layout.arrays(example)
+        checked(self.layout, examples)
         self.template: Target = self.at(examples[0])
         self.dim: int = self.template.dim
         if simulate is not None:
@@ -141,7 +149,7 @@ class Family:
         how = None if self.parameters is None else "names"
         return Target(bound, self._given, name=self.name, arguments=how)
 
-    def density(self, observed: Any) -> Callable[[Vector], Any]:
+    def density(self, observed: Observed) -> Callable[[Vector], Array]:
         """The log density of the unconstrained vector for a padded data set; it may be traced."""
         bound = self._bound(observed)
         if self.parameters is not None:
@@ -149,18 +157,19 @@ class Family:
         alone = isinstance(self.template.log_density, OneByOne)
         return OneByOne(bound) if alone else bound
 
-    def with_data(self, observed: Any) -> Target:
+    def with_data(self, observed: Observed) -> Target:
         """The template with other data, without checks: it may be traced."""
         return eqx.tree_at(lambda t: t.log_density, self.template, self.density(observed))
 
-    def feature_rows(self, observed: Any) -> Float[Array, "... columns"]:
+    def feature_rows(self, observed: Observed) -> Float[Array, "... columns"]:
         """What the network sees of a padded data set: one row per observation, or one vector."""
-        values = {k: v for k, v in observed.items() if k != "mask"} if _is_dict(observed) else {}
-        if self.layout.exchangeable:
-            return jax.vmap(self.features or _joined)(values)
-        return (self.features or _joined)(values or observed)
+        seen = observed
+        if isinstance(observed, Mapping):
+            seen = {name: array for name, array in observed.items() if name != MASK}
+        features = self.features or _joined
+        return jax.vmap(features)(seen) if self.layout.exchangeable else features(seen)
 
-    def pair(self, key: Key[Array, ""]) -> tuple[Vector, Any]:
+    def pair(self, key: Key[Array, ""]) -> tuple[Vector, DataSet]:
         """A draw (x, D) of the simulator; D as the simulator returns it."""
         assert self.simulate is not None
         if not self.has_priors:
@@ -172,7 +181,7 @@ class Family:
         x = self.parameters.draw(key_x)
         return x, self.simulate(key_data, **self.parameters.constrain(x))
 
-    def pairs(self, key: Key[Array, ""], count: int) -> tuple[Any, Any]:
+    def pairs(self, key: Key[Array, ""], count: int) -> tuple[Float[Array, "count dim"], Observed]:
         """Draws of the simulator: positions `(count, dim)` and padded data sets, stacked."""
         keys = jr.split(key, count)
         if self.traced:
@@ -181,12 +190,12 @@ class Family:
         x = np.stack([np.asarray(x) for x, _ in drawn])
         return on_device(x), jax.tree.map(on_device, self.layout.stacked([d for _, d in drawn]))
 
-    def _flat(self, position: Any, key: Key[Array, ""]) -> Vector:
+    def _flat(self, position: ArrayLike | Mapping[str, ArrayLike], key: Key[Array, ""]) -> Vector:
         if self.parameters is not None and isinstance(position, Mapping):
             return self.parameters.unconstrain(position, key)
         return jnp.ravel(jnp.asarray(position, jnp.result_type(float)))
 
-    def _bound(self, observed: Any) -> Any:
+    def _bound(self, observed: Observed) -> Conditioned:
         return Conditioned(self.log_density, observed, self.parameters is not None)
 
     def _example(self) -> DataSet:
@@ -241,7 +250,7 @@ class Family:
             f"{short:.6g} to {long:.6g}; sum jnp.where(data['mask'], terms, 0.0)",
         )
 
-    def load_kernel(self, path: PathLike) -> Any:
+    def load_kernel(self, path: PathLike) -> object:
         """Load a kernel of this family; `inv.load` calls this."""
         from involutive.amortised.kernel import load_family_kernel  # which imports this file
 
@@ -252,39 +261,31 @@ class Family:
         return f"Family({self.name}, dim {self.dim}, {how})"
 
 
-def _traced_pairs(family: Family, keys: Key[Array, " n"]) -> tuple[Array, Any]:
+def _traced_pairs(family: Family, keys: Key[Array, " n"]) -> tuple[Array, Observed]:
     x, data = jax.vmap(family.pair)(keys)
     return x, standard_form(family.layout, data)
 
 
-def standard_form(layout: Layout, data: Any) -> Any:
-    """Simulated data sets as the density receives them: floats, and a mask if rows have one."""
-    dtype = jnp.result_type(float)
-    if not _is_dict(data):
-        return jnp.asarray(data, dtype)
-    values = {n: jnp.asarray(v, dtype) for n, v in data.items() if n != "mask"}
-    if not layout.exchangeable:
-        return values
-    count = next(iter(values.values())).shape[1]
-    every = jnp.ones(next(iter(values.values())).shape[:2], bool)
-    values["mask"] = jnp.asarray(data.get("mask", every), bool)
-    room = layout.rows - count
-    return {n: jnp.pad(v, [(0, 0), (0, room)] + [(0, 0)] * (v.ndim - 2)) for n, v in values.items()}
-
-
-def _as_list(data: Any) -> list[DataSet]:
+def as_list(name: str, data: Sequence[DataSet] | Array | np.ndarray) -> list[DataSet]:
+    """A list of data sets, or say what was given in its place."""
+    one = isinstance(data, Mapping | str) or getattr(data, "ndim", 1) == 0
     check(
-        not isinstance(data, Mapping) and hasattr(data, "__len__"),
-        f"data must be a list of data sets, got {type(data).__name__}; pass [data] for one",
+        not one and hasattr(data, "__len__"),
+        f"{name} must be a list of data sets, got {type(data).__name__}; pass [data] for one",
     )
-    check(len(data) > 0, "data must hold at least one data set, got an empty list")
+    check(len(data) > 0, f"{name} must hold at least one data set, got an empty list")
     return list(data)
 
 
-def _is_dict(data: Any) -> bool:
-    return isinstance(data, Mapping)
+def checked(layout: Layout, data_sets: Sequence[DataSet]) -> None:
+    """Refuse a data set that does not fit the layout, with its number."""
+    for number, data in enumerate(data_sets):
+        try:
+            layout.arrays(data)
+        except InputError as error:
+            raise InputError(f"data set {number}: {error}") from error
 
 
-def _joined(values: Any) -> Float[Array, " columns"]:
-    parts = [values[name] for name in sorted(values)] if _is_dict(values) else [values]
+def _joined(values: Observed) -> Float[Array, " columns"]:
+    parts = [values[name] for name in sorted(values)] if isinstance(values, Mapping) else [values]
     return jnp.concatenate([jnp.ravel(jnp.asarray(part)) for part in parts])

@@ -95,7 +95,7 @@ def _read(path: Path) -> Found:
     return found
 
 
-def digest(stacked: Any) -> str:
+def digest(stacked: object) -> str:
     """SHA-256 over arrays, to recognise data sets and networks again."""
     import jax
 

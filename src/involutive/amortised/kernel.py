@@ -1,29 +1,31 @@
 """The kernel of a family: a network that makes an ordinary kernel of every data set.
 
-For a data set D the proposal is `f_D(φ, π) = (g⁻¹(π), g(φ))` with π ~ Y_D, whose distribution the
-network computes from D. D is held fixed during a step, so that the kernel is exact for every D by
+For a data set D the involution is `f_D(φ, π) = (g_D⁻¹(π), g_D(φ))` with π ~ Y_D, where the network
+computes g_D and Y_D from D. D is fixed during a step, so that the kernel is exact for every D by
 the one ratio of `kernel.py`, whatever the network has learned.
 """
 
+import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
-from flowjax.bijections import Invert
-from flowjax.distributions import AbstractDistribution, Transformed
+from flowjax.distributions import AbstractDistribution
 from paramax import unwrap
 
 from involutive._version import __version__
 from involutive._xla.compilation import jit_once, on_device
 from involutive.amortised.family import Family
-from involutive.amortised.layout import DataSet, Layout
-from involutive.amortised.network import Estimator, Sums
-from involutive.amortised.objective import sums_of
-from involutive.auxiliary.defensive import DefensiveMixture
+from involutive.amortised.layout import DataSet, Layout, Observed
+from involutive.amortised.network import Estimator, Proposal
+from involutive.amortised.objective import proposal_of, sums_of
+from involutive.amortised.settings import ManySettings
+from involutive.amortised.summary import Sums
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
+from involutive.core.types import Number
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.classical import random_walk
 from involutive.kernel.composite import Cycle
@@ -36,8 +38,6 @@ from involutive.targets.fingerprint import difference, fingerprint
 from involutive.targets.target import Target
 
 KIND = "family kernel"
-WARMUP = 20  # steps: the first draws come from the proposal itself; a guess
-STEP = 2.38  # over the square root of the dimension: standard
 
 
 @register
@@ -47,11 +47,13 @@ class Trained:
 
     Attributes:
         efficiency: the median effective share of importance weights over held-out data sets.
-        poor: the share of held-out data sets below 0.1.
-        steps: updates made.
+        poor: the share of held-out data sets below `AmortiseSettings.poor`.
+        steps: updates made by this call.
         seconds: wall time of training.
         simulated: whether a simulator was used; else the density and data sets alone.
         ended: "finished", "budget" or "interrupted".
+        splines: spline couplings of the proposals; 0 for mixtures alone.
+        tried: efficiency without and with splines after a trial; empty where there was none.
     """
 
     efficiency: float
@@ -60,6 +62,8 @@ class Trained:
     seconds: float
     simulated: bool
     ended: str = "finished"
+    splines: int = 0
+    tried: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         ended = "" if self.ended == "finished" else f" ({self.ended})"
@@ -151,16 +155,18 @@ class FamilyKernel(eqx.Module):
         observed = jax.tree.map(on_device, self.family.layout.padded(data))
         return _sums(self.estimator, self.family, observed)
 
-    def parts(self, target: Target, law: DefensiveMixture) -> Parts:
-        """The kernel of one data set from its proposal in white coordinates; it may be traced."""
-        white = self.estimator.white
-        q = Transformed(law, Invert(white))
-        proposal = Kernel(target, FunctionBlock(white), law, q)
-        scale = STEP / target.dim**0.5 * unwrap(white.factor) @ law.mean_root
-        return Parts(proposal, Cycle([random_walk(target, scale, q), proposal]), q)
+    def parts(self, target: Target, proposal: Proposal, step: Number) -> Parts:
+        """The kernel of one data set from its proposal; it may be traced."""
+        g, mixture = proposal
+        q = proposal.law
+        # a scale alone: the random walk is exact whatever the splines do to it
+        scale = step / target.dim**0.5 * unwrap(self.estimator.white.factor) @ mixture.mean_root
+        moves = Kernel(target, FunctionBlock(g), mixture, q)
+        return Parts(moves, Cycle([random_walk(target, scale, q), moves]), q)
 
     def _learned(self, target: Target, sums: Sums) -> Learned:
-        parts = self.parts(target, self.estimator.mixture(sums))
+        settings = ManySettings()
+        parts = self.parts(target, self.estimator.proposal(sums), settings.step)
         advice = (
             "nothing was measured on this data set yet; inv.sample_many judges many, and "
             "inv.sample(...).summary() one"
@@ -168,7 +174,7 @@ class FamilyKernel(eqx.Module):
         outcome = Outcome(
             float("nan"), self.outcome.efficiency, float("nan"), 0, 0, 0.0, False, advice
         )
-        return Learned(target, parts.law, parts.moves, WARMUP, outcome)
+        return Learned(target, parts.law, parts.moves, settings.warmup, outcome)
 
     def save(self, path: PathLike) -> None:
         """Save the network, apart from the family, as data; `inv.save` calls this.
@@ -203,16 +209,13 @@ def load_family_kernel(path: PathLike, family: Family) -> FamilyKernel:
         same = isinstance(layout, Layout) and layout.names == family.layout.names
         check(same and layout.shapes == family.layout.shapes, "its data sets have another form")
         observed = family.layout.padded(_zeros(family))
-        jax.eval_shape(lambda d: kernel.estimator.mixture(sums_of(kernel.estimator, family, d)),
-                       observed)  # fmt: skip
+        jax.eval_shape(lambda d: proposal_of(kernel.estimator, family, d, 0.0).mixture, observed)
     except Exception as error:  # whatever a strange description breaks
         raise InputError(
             f"{file} does not describe a network of this family: {first_line(error)}"
         ) from error
     found = difference(header.get("fingerprint"), fingerprint(_probe(family)))
     if found is not None:
-        import warnings
-
         warnings.warn(
             f"{file} was saved for another density ({header.get('family')}) than {family.name}: "
             f"{found}; draws stay exact, but the proposals may fit badly",
@@ -251,8 +254,7 @@ class Stream(NamedTuple):
     @property
     def proposal(self) -> AbstractDistribution:
         """q, from the sums alone: its cost does not grow with the number of observations."""
-        law = self.many.estimator.mixture(self.sums)
-        return Transformed(law, Invert(self.many.estimator.white))
+        return self.many.estimator.proposal(self.sums).law
 
     def kernel(self) -> Learned:
         """Return the kernel of all observations so far."""
@@ -260,7 +262,7 @@ class Stream(NamedTuple):
 
 
 @jit_once
-def _sums(estimator: Estimator, family: Family, observed: Any) -> Sums:
+def _sums(estimator: Estimator, family: Family, observed: Observed) -> Sums:
     return sums_of(estimator, family, observed)
 
 

@@ -7,16 +7,20 @@ with zeros to one length, and `data["mask"]` says which rows are observations.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from involutive.core.errors import InputError, check
+from involutive.core.types import ArrayLike
 from involutive.storage.codec import register
 
 MASK = "mask"
-DataSet = Any  # an array, or a dict of arrays
+DataSet = ArrayLike | Mapping[str, ArrayLike]  # as a user has it
+Observed = Array | np.ndarray | Mapping[str, Array | np.ndarray]  # padded; one, or stacked
+Found = dict[str | None, np.ndarray]  # arrays by name; under None where a data set is one array
 
 
 @register
@@ -39,27 +43,32 @@ class Layout:
     def arrays(self, data: DataSet) -> list[np.ndarray]:
         """The arrays of a data set in their order, checked, without the mask and its padding."""
         found = arrays_of(data)
-        names = None if None in found else tuple(sorted(set(found) - {MASK}))
+        names = None if None in found else tuple(str(name) for name, _ in _sorted(found))
         check(
             names == self.names,
             f"a data set must be {_named(self.names)}, got {_named(names)}",
         )
         arrays = [found[name] for name in names or (None,)]
         for name, array, shape in zip(names or ("data",), arrays, self.shapes, strict=True):
-            fits = array.shape[1:] == shape if self.exchangeable else array.shape == shape
+            inner = array.shape[1:] if self.exchangeable else array.shape
+            fits = inner == shape and array.ndim >= self.exchangeable
             wanted = ("n", *shape) if self.exchangeable else shape
             shown = "(" + ", ".join(map(str, wanted)) + ")"
             check(fits, f"{name} of a data set must have shape {shown}, got {array.shape}")
+        arrays = self._observed(arrays, found.get(MASK)) if self.exchangeable else arrays
+        for name, array in zip(names or ("data",), arrays, strict=True):
             check(np.isfinite(array).all(), f"{name} of a data set must be finite, got NaN or inf")
-        if not self.exchangeable:
-            return arrays
+        return arrays
+
+    def _observed(self, arrays: list[np.ndarray], mask: np.ndarray | None) -> list[np.ndarray]:
+        """The rows that are observations."""
         lengths = {len(array) for array in arrays}
         check(
             len(lengths) == 1,
             f"the arrays of a data set must have one row per observation, got lengths "
             f"{sorted(lengths)}",
         )
-        mask = np.asarray(found.get(MASK, np.ones(lengths.pop(), bool)), bool)
+        mask = np.ones(lengths.pop(), bool) if mask is None else mask.astype(bool)
         check(
             mask.shape == (len(arrays[0]),),
             f"mask must have shape ({len(arrays[0])},), one entry per row, got {mask.shape}",
@@ -71,7 +80,7 @@ class Layout:
         """The number of observations of a data set; 0 where rows are not exchangeable."""
         return len(self.arrays(data)[0]) if self.exchangeable else 0
 
-    def padded(self, data: DataSet, rows: int | None = None) -> Any:
+    def padded(self, data: DataSet, rows: int | None = None) -> np.ndarray | dict[str, np.ndarray]:
         """A data set as the density receives it, on the host, padded to `rows`.
 
         By default it is padded to the family's own length, doubled until it fits.
@@ -79,14 +88,14 @@ class Layout:
         arrays = self.arrays(data)
         dtype = jnp.result_type(float)
         if not self.exchangeable:
-            arrays = [_real(array, dtype) for array in arrays]
+            arrays = [array.astype(dtype) for array in arrays]
             return arrays[0] if self.names is None else dict(zip(self.names, arrays, strict=True))
         count = len(arrays[0])
         rows = self.room([count]) if rows is None else rows
         padded = {}
         for name, array in zip(self.names or (), arrays, strict=True):
             room = np.zeros((rows - count, *array.shape[1:]))
-            padded[name] = _real(np.concatenate([array, room]), dtype)
+            padded[name] = np.concatenate([array, room]).astype(dtype)
         return padded | {MASK: np.arange(rows) < count}
 
     def room(self, lengths: Sequence[int]) -> int:
@@ -96,14 +105,14 @@ class Layout:
             rows *= 2
         return rows
 
-    def stacked(self, data_sets: Sequence[DataSet], rows: int | None = None) -> Any:
+    def stacked(
+        self, data_sets: Sequence[DataSet], rows: int | None = None
+    ) -> np.ndarray | dict[str, np.ndarray]:
         """Data sets as one pytree of arrays with a leading axis, on the host."""
         if rows is None:
             rows = self.room([self.length(data) for data in data_sets])
         parts = [self.padded(data, rows) for data in data_sets]
-        if self.names is None:
-            return np.stack(parts)
-        return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
 
     def joined(self, old: DataSet, new: DataSet) -> DataSet:
         """The observations of two data sets as one."""
@@ -124,7 +133,7 @@ def layout_of(data_sets: Sequence[DataSet], exchangeable: bool | None) -> Layout
     shapes = {tuple((name, array.shape) for name, array in _sorted(found)) for found in every}
     exchangeable = (masked or len(shapes) > 1) if exchangeable is None else exchangeable
     first = every[0]
-    names = None if None in first else tuple(name for name, _ in _sorted(first))
+    names = None if None in first else tuple(str(name) for name, _ in _sorted(first))
     if not exchangeable:
         return Layout(names, tuple(array.shape for _, array in _sorted(first)), False, 0)
     check(
@@ -139,28 +148,50 @@ def layout_of(data_sets: Sequence[DataSet], exchangeable: bool | None) -> Layout
     return Layout(names, inner, True, max(rows, 1))
 
 
-def arrays_of(data: DataSet) -> dict[Any, np.ndarray]:
+def standard_form(layout: Layout, data: DataSet) -> Observed:
+    """Stacked simulated data sets as the density receives them.
+
+    Numbers are floats; where rows are exchangeable they have a mask, and are zero outside it.
+    """
+    dtype = jnp.result_type(float)
+    if not isinstance(data, Mapping):
+        return jnp.asarray(data, dtype)
+    values = {name: jnp.asarray(v, dtype) for name, v in data.items() if name != MASK}
+    if not layout.exchangeable:
+        return values
+    shape = next(iter(values.values())).shape[:2]
+    mask = jnp.asarray(data.get(MASK, jnp.ones(shape, bool)), bool)
+    for name, array in values.items():
+        values[name] = jnp.where(mask.reshape(*shape, *[1] * (array.ndim - 2)), array, 0.0)
+    values[MASK] = mask
+    room = layout.rows - shape[1]
+    return {n: jnp.pad(v, [(0, 0), (0, room)] + [(0, 0)] * (v.ndim - 2)) for n, v in values.items()}
+
+
+def arrays_of(data: DataSet) -> Found:
     """The arrays of a data set by name; under None where it is one array."""
+    named: Mapping[str | None, ArrayLike] = (
+        {str(name): array for name, array in data.items()}
+        if isinstance(data, Mapping)
+        else {None: data}
+    )
     try:
-        if isinstance(data, Mapping):
-            return {str(name): np.asarray(array) for name, array in data.items()}
-        array = np.asarray(data)
-        check(array.dtype.kind in "biuf", f"a data set must hold numbers, got {array.dtype}")
-        return {None: array}
-    except ValueError as error:
+        found = {name: np.asarray(array) for name, array in named.items()}
+    except (TypeError, ValueError) as error:
         raise InputError(
             "a data set must be an array or a dict of arrays; data= takes a list of them, got "
             f"{type(data).__name__}"
         ) from error
+    check(bool(found), "a data set must hold at least one array, got an empty dict")
+    for name, array in found.items():
+        where = "a data set" if name is None else f"{name} of a data set"
+        check(array.dtype.kind in "biuf", f"{where} must hold numbers, got {array.dtype}")
+    return found
 
 
-def _sorted(found: dict[Any, np.ndarray]) -> list[tuple[Any, np.ndarray]]:
+def _sorted(found: Found) -> list[tuple[str | None, np.ndarray]]:
     return sorted((pair for pair in found.items() if pair[0] != MASK), key=lambda p: str(p[0]))
 
 
-def _real(array: np.ndarray, dtype: Any) -> np.ndarray:
-    return array.astype(dtype)
-
-
-def _named(names: tuple[str, ...] | None) -> str:
-    return "one array" if names is None else f"a dict of {', '.join(names)}"
+def _named(names: tuple[str | None, ...] | None) -> str:
+    return "one array" if names is None else f"a dict of {', '.join(map(str, names))}"

@@ -1,43 +1,38 @@
 """`sample_many`: chains for many data sets from one network, with one verdict each."""
 
-import os
 import signal
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.random as jr
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Key
-from paramax import unwrap
 
 from involutive._version import __version__
-from involutive._xla.compilation import make_room, on_device
+from involutive._xla.compilation import make_room
+from involutive.amortised.family import as_list, checked
 from involutive.amortised.folder import Folder, digest
+from involutive.amortised.groups import Groups, Result
 from involutive.amortised.kernel import FamilyKernel
-from involutive.amortised.layout import DataSet
-from involutive.amortised.program import Ran, Sizes, compiled_group, reference
+from involutive.amortised.layout import DataSet, Observed
+from involutive.amortised.program import Sizes
 from involutive.amortised.relearn import relearned
-from involutive.amortised.result import Many, SetDraws
-from involutive.amortised.verdict import SetVerdict, judged
+from involutive.amortised.result import Many
+from involutive.amortised.settings import ManySettings
+from involutive.amortised.verdict import SetVerdict
 from involutive.core.errors import check, check_count
 from involutive.core.keys import KeyLike, as_key
 from involutive.core.types import Number
 from involutive.learning.budget import Budget
-from involutive.sampling.devices import share_of
+from involutive.sampling.devices import Share, share_of
 from involutive.sampling.interrupt import TERMINATED, Interrupt
 from involutive.sampling.progress import Progress
 from involutive.storage.format import PathLike
-
-GROUP = 16  # data sets per compiled call; a guess
-LEAST_CHAINS, LEAST_DRAWS = 4, 16  # of each data set, below which nothing can be judged
-Result = tuple[SetVerdict, SetDraws]
+from involutive.targets.executors import way_of
 
 
 def sample_many(
@@ -51,6 +46,8 @@ def sample_many(
     folder: PathLike | None = None,
     resume: bool = False,
     mesh: Mesh | None = None,
+    executor: Any = None,
+    settings: ManySettings | None = None,
     progress: bool | None = None,
 ) -> Many:
     """Sample the posterior of every data set with one network, and judge each.
@@ -68,6 +65,10 @@ def sample_many(
         resume: continue the run saved in `folder`, or begin one.
         mesh: devices to spread groups of data sets over. With several processes each runs a share
             of the data sets; call it again with `resume=True` to read all of them.
+        executor: a pool whose worker processes run the groups: a Dask client, an executor of
+            `concurrent.futures` or `mpi4py.futures`, or anything else that `Target` takes. Each
+            worker imports this library; the draws are those that one process makes.
+        settings: the work per data set and the thresholds of the verdict.
         progress: show progress; by default on a terminal.
 
     Returns:
@@ -92,53 +93,78 @@ def sample_many(
     """
     given = type(kernel).__name__
     check(isinstance(kernel, FamilyKernel), f"kernel must come from inv.amortise, got {given}")
-    root, data_sets = as_key(key), _as_list(data_sets)
-    sizes = Sizes(
-        check_count("num_chains", num_chains, LEAST_CHAINS),
-        check_count("num_samples", num_samples, LEAST_DRAWS),
-    )
+    root, data_sets = as_key(key), as_list("data_sets", data_sets)
+    sizes = _sizes(num_chains, num_samples, settings or ManySettings())
+    share = _share(mesh, executor, len(data_sets), sizes.settings.group)
+    checked(kernel.family.layout, data_sets)
     make_room()
     began = time.perf_counter()
-    stacked = _stacked(kernel, data_sets)
-    run = {
-        "key": np.asarray(jr.key_data(root)).tolist(),
-        "num_chains": num_chains,
-        "num_samples": num_samples,
-        "data sets": digest(stacked),
-        "network": digest(eqx.filter(kernel.estimator, eqx.is_array)),
-    }
+    stacked = kernel.family.layout.stacked(data_sets)
+    run = _described(kernel, stacked, root, sizes)
     saved = Folder(folder, run, resume)
     results: dict[int, Result] = saved.read() if resume else {}
-    count = len(data_sets)
-    share = share_of(mesh, count, GROUP if count >= GROUP else 1)
-    work = _Groups(kernel, stacked, root, sizes, share.devices)
-    with Progress("sampling data sets", count, progress) as bar:
+    work = Groups(kernel, stacked, root, sizes, share.devices, executor)
+    with Progress("sampling data sets", len(data_sets), progress) as bar:
         stopped = _run(work, [i for i in share.ids if i not in results], results, saved, bar)
         if relearn is not None and not stopped:
-            for i in (i for i in share.ids if i in results and _wanting(results[i][0])):
-                bar.update(len(results), learning_again=f"data set {i}")
-                key_i = jr.fold_in(root, count + i)
-                results[i] = relearned(kernel, data_sets[i], results[i], key_i, sizes, relearn)
-                saved.write(i, [results[i]])
+            failed = [i for i in share.ids if i in results and _wanting(results[i][0])]
+            for i, found in _relearned(work, data_sets, failed, results, relearn):
+                bar.update(len(results), learned_again=f"data set {i}")
+                results[i] = found
+                saved.write(i, [found])
+    pairs = [results.get(i, (None, None)) for i in range(len(data_sets))]
     return Many(
-        [results[i][0] if i in results else None for i in range(count)],
-        [results[i][1] if i in results else None for i in range(count)],
-        kernel.family, data_sets, time.perf_counter() - began,
-        run | {"version": __version__, "interrupted": stopped},
+        [verdict for verdict, _ in pairs], [draws for _, draws in pairs], kernel.family, data_sets,
+        time.perf_counter() - began, run | {"version": __version__, "interrupted": stopped},
     )  # fmt: skip
 
 
-def _as_list(data_sets: Any) -> list[DataSet]:
-    check(
-        not isinstance(data_sets, dict) and hasattr(data_sets, "__len__"),
-        f"data_sets must be a list of data sets, got {type(data_sets).__name__}; pass [data]",
+def _sizes(num_chains: int, num_samples: int, settings: ManySettings) -> Sizes:
+    return Sizes(
+        check_count("num_chains", num_chains, settings.least_chains),
+        check_count("num_samples", num_samples, settings.least_draws),
+        settings,
     )
-    check(len(data_sets) > 0, "data_sets must hold at least one data set, got none")
-    return list(data_sets)
+
+
+def _share(mesh: Mesh | None, executor: Any, count: int, group: int) -> Share:
+    """Which data sets this process runs: all of them where a pool does the work."""
+    if executor is None:
+        return share_of(mesh, count, group if count >= group else 1)
+    way_of(executor)  # refuses what is no pool
+    check(mesh is None, "data sets are spread over a mesh or an executor, got both; choose one")
+    return Share(range(count), None, 1, group)
+
+
+def _described(
+    kernel: FamilyKernel, stacked: Observed, root: Key[Array, ""], sizes: Sizes
+) -> dict[str, Any]:
+    """What run this is, to recognise it in a folder."""
+    return {
+        "key": np.asarray(jr.key_data(root)).tolist(),
+        "num_chains": sizes.chains,
+        "num_samples": sizes.draws,
+        "settings": repr(sizes.settings),
+        "data sets": digest(stacked),
+        "network": digest(eqx.filter(kernel.estimator, eqx.is_array)),
+    }
+
+
+def _relearned(
+    work: Groups,
+    data_sets: Sequence[DataSet],
+    failed: Sequence[int],
+    results: dict[int, Result],
+    budget: Budget | Number,
+) -> Iterator[tuple[int, Result]]:
+    """The data sets that failed, learned one by one in this process."""
+    for i in failed:
+        key = jr.fold_in(work.root, len(data_sets) + i)
+        yield i, relearned(work.kernel, data_sets[i], results[i], key, work.sizes, budget)
 
 
 def _run(
-    work: "_Groups", missing: list[int], results: dict[int, Result], saved: Folder, bar: Progress
+    work: Groups, missing: list[int], results: dict[int, Result], saved: Folder, bar: Progress
 ) -> bool:
     """Add the results of the missing data sets group by group; whether Ctrl-C ended it."""
     with Interrupt(saved.path is not None) as stop:
@@ -155,73 +181,6 @@ def _run(
 def _wanting(verdict: SetVerdict) -> bool:
     """Whether a data set has failed and was not learned by itself yet."""
     return not verdict.trusted and not verdict.learned
-
-
-@dataclass(frozen=True)
-class _Groups:
-    """Groups of data sets, run side by side on the cores or devices."""
-
-    kernel: FamilyKernel
-    stacked: Any
-    root: Key[Array, ""]
-    sizes: Sizes
-    devices: list[Any] | None
-
-    def run(self, missing: list[int], stop: Interrupt) -> Iterator[tuple[list[int], list[Result]]]:
-        """The results of the missing data sets, group by group, in order."""
-        parts = [missing[i : i + GROUP] for i in range(0, len(missing), GROUP)]
-        if not parts:
-            return
-        yield parts[0], self._group(0, parts[0])  # compiles alone, before the threads start
-        workers = max(os.cpu_count() or 1, len(self.devices or []))
-        with ThreadPoolExecutor(workers) as pool:
-            waiting = {}
-            for number, part in enumerate(parts[1:], 1):
-                if stop.asked is not None:
-                    break
-                waiting[number] = (part, pool.submit(self._group, number, part))
-                if len(waiting) > workers:
-                    first = min(waiting)
-                    part, future = waiting.pop(first)
-                    yield part, future.result()
-            for part, future in waiting.values():
-                yield part, future.result()
-
-    def _group(self, number: int, part: list[int]) -> list[Result]:
-        rows = np.resize(part, GROUP)
-        data = jax.tree.map(lambda leaf: on_device(leaf[rows]), self.stacked)
-        keys = jax.vmap(jr.fold_in, (None, 0))(self.root, on_device(rows))
-        arguments = self.kernel, reference(self.kernel), data, keys
-        if self.devices:
-            arrays, static = eqx.partition(arguments, eqx.is_array)
-            place = self.devices[number % len(self.devices)]
-            arguments = eqx.combine(jax.device_put(arrays, place), static)
-        ran = jax.tree.map(np.asarray, compiled_group(*arguments, self.sizes))
-        scale = np.asarray(unwrap(self.kernel.estimator.white.factor), np.float64)
-        deviations = np.sqrt(np.sum(scale**2, axis=1))
-        return [
-            _result(jax.tree.map(lambda leaf, i=i: leaf[i], ran), deviations)
-            for i in range(len(part))
-        ]
-
-
-def _result(ran: Ran, scale: np.ndarray) -> Result:
-    verdict, labels = judged(ran, scale)
-    return verdict, SetDraws(
-        ran.positions, ran.log_density, ran.accepted, ran.acceptance_rate, ran.nonfinite,
-        labels.astype(np.int8),
-    )  # fmt: skip
-
-
-def _stacked(kernel: FamilyKernel, data_sets: Any) -> Any:
-    """The data sets, padded and stacked; one that does not fit is named by its number."""
-    layout = kernel.family.layout
-    for number, data in enumerate(data_sets):
-        try:
-            layout.arrays(data)
-        except ValueError as error:
-            raise type(error)(f"data set {number}: {error}") from error
-    return layout.stacked(data_sets)
 
 
 def _neighbours(numbers: list[int], found: list[Result]) -> Iterator[tuple[int, list[Result]]]:

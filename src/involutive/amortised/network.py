@@ -1,91 +1,89 @@
-"""The network of a family: a summary of the data, and from it the proposal of one posterior.
+"""The network of a family: from the summary of a data set to the proposal of its posterior.
 
-    rows r_i of a data set  ─►  s = (mean_i r_i, mean_i φ(r_i), log n)  ─►  MLP  ─►  mixture
+    data set D  ─►  s  ─►  MLP  ─►  the mixture Y_D  and the coordinates g_D it is a mixture in
 
-φ is an MLP of one observation; means over the mask make s invariant under permutations, and
-additive: the sums of two data sets are the sums of their observations. A data set of a fixed shape
-is one row, and s is the row itself. The mixture has K full covariances, in coordinates in which the
-positions that training has seen are white.
+`g_D` whitens the positions that training has seen; with splines, couplings that are conditional on
+D follow. The proposal is `g_D⁻¹(π)` with π ~ Y_D, a mixture of Gaussians with full covariances. The
+log density of a draw is exact in both cases: `log q(x) = log Y_D(g_D(x)) + log |det Dg_D(x)|`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from flowjax.bijections import AbstractBijection, Chain, Invert, RationalQuadraticSpline
+from flowjax.distributions import Normal, Transformed
+from flowjax.flows import coupling_flow
 from jaxtyping import Array, Bool, Float, Key
-from paramax import NonTrainable, unwrap
 
-from involutive._xla.compilation import on_device
 from involutive.amortised.settings import AmortiseSettings
+from involutive.amortised.summary import Summary, Sums
 from involutive.auxiliary.defensive import SHARE, DefensiveMixture
 from involutive.bijections.whitening import Whitening
+from involutive.core.errors import check
+from involutive.core.types import Number
 from involutive.storage.codec import register
-
-LARGEST = 10.0  # standard deviations at which a feature is cut off: nothing was trained beyond
-SHARPEST, BROADEST = 12.0, -6.0  # log of a precision factor in white coordinates; a guess
-
-
-class Sums(NamedTuple):
-    """What a data set is to the network: sums over its observations, and how many there are."""
-
-    total: Float[Array, " summary"]
-    count: Float[Array, ""]
-
-    def __add__(self, other: Any) -> "Sums":  # of two data sets: of all observations
-        return Sums(self.total + other.total, self.count + other.count)
-
-
-register(Sums)
 
 
 @register
-class Summary(eqx.Module):
-    """Sums over observations of standardised features and of φ; see the module."""
+class Given(AbstractBijection):
+    """A conditional bijection with its condition fixed.
 
-    mean: Any
-    scale: Any
-    phi: eqx.nn.MLP | None
-    pooled: bool = eqx.field(static=True)
+    Args:
+        bijection: conditional on a vector.
+        condition: that vector.
+    """
 
-    def __init__(
-        self, rows: np.ndarray, exchangeable: bool, settings: AmortiseSettings, key: Key[Array, ""]
-    ):
-        """From feature rows `(n, columns)` that the network will see."""
-        dtype = jnp.result_type(float)
-        spread = rows.std(axis=0)
-        spread = np.where(spread > 1e-9 * (1 + np.abs(rows).max(axis=0)), spread, 1.0)
-        self.mean = NonTrainable(on_device(rows.mean(axis=0).astype(dtype)))
-        self.scale = NonTrainable(on_device(spread.astype(dtype)))
-        # once per observation, where the head is used once per data set: half as wide
-        width = -(-settings.width // 2)
-        self.phi, self.pooled = None, exchangeable
-        if exchangeable and settings.summary:
-            self.phi = eqx.nn.MLP(rows.shape[1], settings.summary, width, 1, jax.nn.silu, key=key)
+    bijection: AbstractBijection
+    condition: Float[Array, " context"]
+    shape: tuple[int, ...] = eqx.field(static=True)
+    cond_shape: None = eqx.field(static=True)
 
-    def __call__(self, rows: Float[Array, "... columns"], mask: Bool[Array, " n"] | None) -> Sums:
-        mean, scale = unwrap(self.mean), unwrap(self.scale)
-        if mask is None:
-            white = jnp.clip((rows - mean) / scale, -LARGEST, LARGEST)
-            return Sums(white, jnp.ones((), white.dtype))
-        white = jnp.clip((rows - mean[None]) / scale[None], -LARGEST, LARGEST)
-        parts = [white] if self.phi is None else [white, jax.vmap(self.phi)(white)]
-        both = jnp.concatenate(parts, axis=1)
-        total = jnp.sum(jnp.where(mask[:, None], both, 0.0), axis=0)
-        return Sums(total, jnp.sum(mask).astype(total.dtype))
+    def __init__(self, bijection: AbstractBijection, condition: Float[Array, " context"]):
+        self.bijection, self.condition = bijection, condition
+        self.shape, self.cond_shape = bijection.shape, None
+
+    def transform_and_log_det(
+        self, x: Array, condition: Array | None = None
+    ) -> tuple[Array, Array]:
+        return self.bijection.transform_and_log_det(x, self.condition)
+
+    def inverse_and_log_det(self, y: Array, condition: Array | None = None) -> tuple[Array, Array]:
+        return self.bijection.inverse_and_log_det(y, self.condition)
+
+
+class Proposal(NamedTuple):
+    """The proposal of one posterior: a mixture, and the coordinates that it is a mixture in."""
+
+    g: AbstractBijection
+    mixture: DefensiveMixture
+
+    @property
+    def law(self) -> Transformed:
+        """q, the distribution of `g⁻¹(π)` with π ~ Y."""
+        return Transformed(self.mixture, Invert(self.g))
+
+    def log_prob(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
+        """`log q(x)`."""
+        y, log_det = self.g.transform_and_log_det(x)
+        return self.mixture.log_prob(y) + log_det
 
 
 @register
 class Estimator(eqx.Module):
-    """From a data set to the parameters of its proposal."""
+    """From a data set to its proposal."""
 
     summary: Summary
     head: eqx.nn.MLP
     white: Whitening
+    flow: AbstractBijection | None
     components: int = eqx.field(static=True)
     dim: int = eqx.field(static=True)
+    broadest: Number = eqx.field(static=True)
+    sharpest: Number = eqx.field(static=True)
 
     def __init__(
         self,
@@ -99,25 +97,31 @@ class Estimator(eqx.Module):
         key_summary, key_head = jr.split(key)
         self.summary = Summary(rows, exchangeable, settings, key_summary)
         self.white, self.components, self.dim = white, settings.components, white.shape[0]
-        size = rows.shape[1] + (settings.summary + 1 if exchangeable else 0)
-        out = self.components * (1 + self.dim + self.dim * (self.dim + 1) // 2)
-        self.head = eqx.nn.MLP(size, out, settings.width, settings.depth, jax.nn.silu, key=key_head)
+        self.broadest, self.sharpest = settings.broadest, settings.sharpest
+        self.flow = couplings(self.dim, settings, jr.fold_in(key, 2)) if settings.splines else None
+        out = mixture_size(self.components, self.dim) + (settings.context if self.flow else 0)
+        self.head = eqx.nn.MLP(
+            self.summary.size, out, settings.width, settings.depth, jax.nn.silu, key=key_head
+        )
 
     def sums(self, rows: Float[Array, "... columns"], mask: Bool[Array, " n"] | None) -> Sums:
         """The summary of a data set."""
         return self.summary(rows, mask)
 
-    def mixture(self, sums: Sums, share: float = SHARE) -> DefensiveMixture:
-        """The proposal in white coordinates, with a heavy-tailed cover of that share."""
-        pooled = sums.total
-        if self.summary.pooled:
-            count = jnp.maximum(sums.count, 1.0)
-            pooled = jnp.concatenate([pooled / count, jnp.log(count)[None]])
-        out = self.head(pooled)
+    def proposal(self, sums: Sums, share: Number = SHARE) -> Proposal:
+        """The proposal, whose mixture has a heavy-tailed cover of that share."""
+        out = self.head(self.summary.pooled(sums))
+        cut = mixture_size(self.components, self.dim)
+        g = self.white
+        if self.flow is not None:
+            g = Chain([self.white, Given(self.flow, out[cut:])])
+        return Proposal(g, self._mixture(out[:cut], share))
+
+    def _mixture(self, out: Float[Array, " parameters"], share: Number) -> DefensiveMixture:
         k, dim = self.components, self.dim
         logits, means, diagonal, below = jnp.split(out, np.cumsum([k, k * dim, k * dim]))
         row, column = np.tril_indices(dim, -1)
-        diagonal = jnp.exp(jnp.clip(diagonal.reshape(k, dim), BROADEST, SHARPEST))
+        diagonal = jnp.exp(jnp.clip(diagonal.reshape(k, dim), self.broadest, self.sharpest))
         factors = jnp.zeros((k, dim, dim), out.dtype)
         factors = factors.at[:, np.arange(dim), np.arange(dim)].set(diagonal)
         # relative to the diagonal, so that narrow components need no large outputs
@@ -125,7 +129,27 @@ class Estimator(eqx.Module):
         factors = factors.at[:, row, column].set(lower)
         # components start apart: a mixture of equal components has no reason to differ
         spread = _spread(k, dim).astype(out.dtype)
-        return DefensiveMixture(logits, means.reshape(k, dim) + spread, factors, share)
+        return DefensiveMixture(logits, means.reshape(k, dim) + spread, factors, float(share))
+
+
+def couplings(dim: int, settings: AmortiseSettings, key: Key[Array, ""]) -> AbstractBijection:
+    """FlowJAX's spline couplings, conditional on a context; near the identity to begin with."""
+    check(dim > 1, f"splines need at least two coordinates, got {dim}; set splines=0")
+    return coupling_flow(
+        key,
+        base_dist=Normal(jnp.zeros(dim)),
+        transformer=RationalQuadraticSpline(knots=settings.knots, interval=settings.interval),
+        cond_dim=settings.context,
+        flow_layers=settings.splines,
+        nn_width=settings.coupling_width,
+        nn_activation=jax.nn.silu,
+        invert=False,
+    ).bijection
+
+
+def mixture_size(components: int, dim: int) -> int:
+    """How many numbers describe a mixture."""
+    return components * (1 + dim + dim * (dim + 1) // 2)
 
 
 def _spread(count: int, dim: int) -> np.ndarray:

@@ -10,7 +10,9 @@ posterior (simulated truths, annealed particles), uses the density itself: it ha
 at its optimum, and of those draws only the support matters.
 """
 
-from typing import Any, NamedTuple
+import abc
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,8 +22,11 @@ import optax
 from jaxtyping import Array, Float, Key
 
 from involutive.amortised.family import Family
-from involutive.amortised.network import Estimator, Sums
-from involutive.auxiliary.defensive import DefensiveMixture
+from involutive.amortised.layout import MASK, Observed
+from involutive.amortised.network import Estimator, Proposal
+from involutive.amortised.settings import AmortiseSettings
+from involutive.amortised.summary import Sums
+from involutive.core.types import Number
 from involutive.training.objective import (
     AbstractObjective,
     Figures,
@@ -30,55 +35,61 @@ from involutive.training.objective import (
 )
 
 Scalar = Float[Array, ""]
-FARTHEST = 50.0  # nats: deviations beyond it count as this much, so that no point rules a batch
 
 
 class Pairs(NamedTuple):
     """Positions `(n, m, dim)` under the posteriors of n padded data sets, stacked."""
 
     x: Float[Array, "n m dim"]
-    data: Any
+    data: Observed
 
 
 class Paced(NamedTuple):
     """Adam's state, with how many updates there were and how many there will be."""
 
-    inner: Any
+    inner: optax.OptState
     done: Array
     total: Array
 
 
-def paced_adam(rate: float) -> optax.GradientTransformation:
-    """Adam whose rate rises over a fiftieth of the updates and falls by a cosine to zero.
+def paced_adam(rate: Number, settings: AmortiseSettings) -> optax.GradientTransformation:
+    """Adam whose rate rises over a share of the updates and falls by a cosine to zero.
 
     The number of updates is part of the state, so that another number compiles nothing anew.
     """
-    adam = optax.chain(optax.clip_by_global_norm(10.0), optax.scale_by_adam())
+    clip = optax.clip_by_global_norm(settings.largest_gradient)
+    adam, rise = optax.chain(clip, optax.scale_by_adam()), settings.rise
 
-    def init(params: Any) -> Paced:
+    def init(params: optax.Params) -> Paced:
         return Paced(adam.init(params), jnp.zeros(()), jnp.ones(()))
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Paced]:
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, Paced]:
+        assert isinstance(state, Paced)
         updates, inner = adam.update(updates, state.inner, params)
         share = jnp.minimum(state.done / state.total, 1.0)
-        pace = rate * jnp.minimum(50 * share + 0.02, 0.5 * (1 + jnp.cos(jnp.pi * share)))
+        pace = rate * jnp.minimum(share / rise + rise, 0.5 * (1 + jnp.cos(jnp.pi * share)))
         updates = jax.tree.map(lambda u: -pace * u, updates)
         return updates, Paced(inner, state.done + 1, state.total)
 
     return optax.GradientTransformation(init, update)
 
 
-def sums_of(estimator: Estimator, family: Family, observed: Any) -> Sums:
+def sums_of(estimator: Estimator, family: Family, observed: Observed) -> Sums:
     """The network's summary of one padded data set."""
-    mask = observed["mask"] if family.layout.exchangeable else None
+    mask = None
+    if family.layout.exchangeable:
+        assert isinstance(observed, Mapping)  # as the layout has made it
+        mask = jnp.asarray(observed[MASK])
     return estimator.sums(family.feature_rows(observed), mask)
 
 
 def proposal_of(
-    estimator: Estimator, family: Family, observed: Any, share: float
-) -> DefensiveMixture:
-    """The proposal of one padded data set, in white coordinates."""
-    return estimator.mixture(sums_of(estimator, family, observed), share)
+    estimator: Estimator, family: Family, observed: Observed, share: Number
+) -> Proposal:
+    """The proposal of one padded data set."""
+    return estimator.proposal(sums_of(estimator, family, observed), share)
 
 
 class _Objective(AbstractObjective):
@@ -88,25 +99,26 @@ class _Objective(AbstractObjective):
     optimiser: eqx.AbstractVar[optax.GradientTransformation]
     batch: eqx.AbstractVar[int]
 
-    def init(self, kernel: Any, key: Key[Array, ""]) -> Any:
-        return self.optimiser.init(split_trainable(kernel)[0])
+    def init(self, kernel: Estimator, key: Key[Array, ""]) -> Paced:
+        memory = self.optimiser.init(split_trainable(kernel)[0])
+        assert isinstance(memory, Paced)
+        return memory
 
     def update(
-        self, kernel: Any, memory: Any, data: Any, key: Key[Array, ""]
-    ) -> tuple[Any, Any, Figures]:
+        self, kernel: Estimator, memory: Paced, data: Pairs | None, key: Key[Array, ""]
+    ) -> tuple[Estimator, Paced, Figures]:
         key_batch, key_loss = jr.split(key)
         params, static = split_trainable(kernel)
-        rows = self.rows(data, key_batch)
-        points = self.points(kernel, rows, key_loss)
+        points = self.points(kernel, self.rows(data, key_batch), key_loss)
 
-        def loss(params: Any) -> Scalar:
+        def loss(params: optax.Params) -> Scalar:
             return self.loss(eqx.combine(params, static), points)
 
         value, gradient = jax.value_and_grad(loss)(params)
         params, memory, skipped = apply_gradient(self.optimiser, gradient, params, memory)
         return eqx.combine(params, static), memory, {"loss": value, "skipped": skipped}
 
-    def held_out(self, kernel: Any, data: Any, key: Key[Array, ""]) -> Scalar:
+    def held_out(self, kernel: Estimator, data: Pairs, key: Key[Array, ""]) -> Scalar:
         return self.loss(kernel, self.points(kernel, data, key))
 
     def rows(self, data: Pairs | None, key: Key[Array, ""]) -> Pairs:
@@ -117,14 +129,14 @@ class _Objective(AbstractObjective):
         pick = jr.randint(key, (self.batch,), 0, data.x.shape[0])
         return jax.tree.map(lambda leaf: leaf[pick], data)
 
-    def points(self, kernel: Any, rows: Pairs, key: Key[Array, ""]) -> Pairs:
+    def points(self, kernel: Estimator, rows: Pairs, key: Key[Array, ""]) -> Pairs:
         """The rows with what the loss needs beside them."""
         del kernel, key
         return rows
 
-    def loss(self, kernel: Any, rows: Pairs) -> Scalar:
+    @abc.abstractmethod
+    def loss(self, kernel: Estimator, rows: Pairs) -> Scalar:
         """The mean over data sets."""
-        raise NotImplementedError
 
 
 class PairLikelihood(_Objective):
@@ -134,10 +146,10 @@ class PairLikelihood(_Objective):
     optimiser: optax.GradientTransformation = eqx.field(static=True)
     batch: int = eqx.field(static=True)
 
-    def loss(self, kernel: Any, rows: Pairs) -> Scalar:
-        def one(x: Array, observed: Any) -> Scalar:
-            law = proposal_of(kernel, self.family, observed, 0.0)
-            return -jnp.mean(jax.vmap(lambda v: law.log_prob(kernel.white.transform(v)))(x))
+    def loss(self, kernel: Estimator, rows: Pairs) -> Scalar:
+        def one(x: Array, observed: Observed) -> Scalar:
+            q = proposal_of(kernel, self.family, observed, 0.0)
+            return -jnp.mean(jax.vmap(q.log_prob)(x))
 
         return jnp.mean(jax.vmap(one)(rows.x, rows.data))
 
@@ -145,46 +157,45 @@ class PairLikelihood(_Objective):
 class FamilyLogVariance(_Objective):
     """A robust spread of `log p(x, D) - log q(x | D)` over points, the mean over data sets.
 
-    `draws` points of each data set come from q with its cover, beside the rows' own.
+    `draws` points of each data set come from q with its cover, beside the rows' own. Points whose
+    log ratio is more than `farthest` from the median are left out, so that no point rules a batch.
     """
 
     family: Family = eqx.field(static=True)
     optimiser: optax.GradientTransformation = eqx.field(static=True)
     batch: int = eqx.field(static=True)
     draws: int = eqx.field(static=True)
+    cover: Number = eqx.field(static=True)
+    farthest: Number = eqx.field(static=True)
 
-    def points(self, kernel: Any, rows: Pairs, key: Key[Array, ""]) -> Pairs:
+    def points(self, kernel: Estimator, rows: Pairs, key: Key[Array, ""]) -> Pairs:
         key_own, key_pick = jr.split(key)
         most = rows.x.shape[1]
         if most > self.draws:  # as many of the rows' own points as of q's
             rows = rows._replace(x=rows.x[:, jr.randint(key_pick, (self.draws,), 0, most)])
 
-        def one(x: Array, observed: Any, key: Array) -> Array:
-            law = proposal_of(kernel, self.family, observed, 0.1)
-            drawn = jax.vmap(law.sample)(jr.split(key, self.draws))
-            return jnp.concatenate([x, jax.vmap(kernel.white.inverse)(drawn)])
+        def one(x: Array, observed: Observed, key: Array) -> Array:
+            q = proposal_of(kernel, self.family, observed, self.cover).law
+            return jnp.concatenate([x, jax.vmap(q.sample)(jr.split(key, self.draws))])
 
         keys = jr.split(key_own, rows.x.shape[0])
         return rows._replace(x=jax.lax.stop_gradient(jax.vmap(one)(rows.x, rows.data, keys)))
 
-    def loss(self, kernel: Any, rows: Pairs) -> Scalar:
-        def one(x: Array, observed: Any) -> Scalar:
-            law, log_p = (
-                proposal_of(kernel, self.family, observed, 0.0),
-                self.family.density(observed),
-            )
-            log_q = jax.vmap(lambda v: law.log_prob(kernel.white.transform(v)))(x)
-            return robust_spread(jax.lax.stop_gradient(jax.vmap(log_p)(x)), log_q)
+    def loss(self, kernel: Estimator, rows: Pairs) -> Scalar:
+        def one(x: Array, observed: Observed) -> Scalar:
+            q = proposal_of(kernel, self.family, observed, 0.0)
+            log_p = jax.lax.stop_gradient(jax.vmap(self.family.density(observed))(x))
+            return robust_spread(log_p, jax.vmap(q.log_prob)(x), self.farthest)
 
         return jnp.mean(jax.vmap(one)(rows.x, rows.data))
 
 
-def robust_spread(log_p: Float[Array, " n"], log_q: Float[Array, " n"]) -> Scalar:
+def robust_spread(log_p: Float[Array, " n"], log_q: Float[Array, " n"], farthest: Number) -> Scalar:
     """Mean of `√(1 + r²) - 1` over deviations r of `log p - log q` from its median."""
     usable = jnp.isfinite(log_p) & jnp.isfinite(log_q)
     difference = jnp.where(usable, log_p, 0.0) - jnp.where(usable, log_q, 0.0)
     centre = jax.lax.stop_gradient(jnp.nanmedian(jnp.where(usable, difference, jnp.nan)))
     deviation = jnp.where(usable, difference - centre, 0.0)
-    near = jnp.abs(deviation) < FARTHEST
+    near = jnp.abs(deviation) < farthest
     deviation = jnp.where(near, deviation, 0.0)
     return jnp.sum(jnp.sqrt(1 + deviation**2) - 1) / jnp.maximum(jnp.sum(usable), 1)

@@ -1,53 +1,83 @@
 """A proposal fitted to one data set by its own weights: EM on draws of q, weighted by p/q.
 
-The network's mixture is near the posterior and not on it. Each of a few rounds makes draws, weighs
-them, and takes one step of weighted EM on all draws so far. A component
-keeps what it was to the extent of `dim + 2` draws: where few draws are effective, little changes.
-The draws of chains and of the evidence are made afterwards, so that their proposal is fixed.
+The network's mixture is near the posterior but does not equal it. Each of a few rounds draws from
+q, computes importance weights, and takes one step of weighted EM on all draws so far. The previous
+value of a component counts as `dim + 2` effective draws: where few draws are effective, little
+changes. The network's own mixture is kept where the fit is worse on fresh draws. The draws of
+chains and of the evidence are made afterwards, from a fixed proposal.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
+from involutive.amortised.settings import ManySettings
 from involutive.auxiliary.defensive import DefensiveMixture, triangular_inverse
 
-LEAST_VARIANCE = 1e-6  # of a component, of that before; no step makes it narrower
-LEAST_WEIGHT = 1e-3  # of a component, so that none dies out
+LogDensity = Callable[[Float[Array, " dim"]], Array]
+Carry = tuple[DefensiveMixture, Array, Array]  # the mixture, draws so far, their log weights
 
 
 def refined(
     law: DefensiveMixture,
-    log_p: Callable[[Float[Array, " dim"]], Any],
+    log_p: LogDensity,
     key: Key[Array, ""],
-    rounds: int,
-    draws: int,
+    settings: ManySettings,
 ) -> DefensiveMixture:
-    """The mixture after so many rounds of so many draws; `log_p` of white coordinates."""
-    bits = jr.key_data(jr.split(key, (rounds, draws)))
+    """The mixture after all rounds; `log_p` is the log density in the mixture's coordinates."""
+    rounds, draws = settings.rounds, settings.refining
+    if rounds == 0:
+        return law
+    key_rounds, key_last = jr.split(key)
+    bits = jr.key_data(jr.split(key_rounds, (rounds, draws)))
     x = jnp.zeros((rounds, draws, law.shape[0]), law.means.dtype)
     log_w = jnp.full((rounds, draws), -jnp.inf, law.means.dtype)
 
-    def again(carry: Any, round: tuple[Array, Array]) -> tuple[Any, None]:
+    def again(carry: Carry, round: tuple[Array, Array]) -> tuple[Carry, None]:
         law, x, log_w = carry
         number, bits = round
-        new, log_q = jax.vmap(law.sample_and_log_prob)(jr.wrap_key_data(bits))
-        found = jax.vmap(log_p)(new)
-        weight = jnp.where(found < jnp.inf, found - log_q, -jnp.inf)  # NaN compares as false
+        new, weight = _weighed(law, log_p, jr.wrap_key_data(bits))
         x, log_w = x.at[number].set(new), log_w.at[number].set(weight)
-        return (_step(law, x.reshape(-1, x.shape[2]), log_w.ravel()), x, log_w), None
+        return (_step(law, x.reshape(-1, x.shape[2]), log_w.ravel(), settings), x, log_w), None
 
-    return jax.lax.scan(again, (law, x, log_w), (jnp.arange(rounds), bits))[0][0]
+    (fitted, _, _), _ = jax.lax.scan(again, (law, x, log_w), (jnp.arange(rounds), bits))
+    return _nearer(fitted, law, log_p, jr.split(key_last, draws))
+
+
+def _weighed(
+    law: DefensiveMixture, log_p: LogDensity, keys: Key[Array, " n"]
+) -> tuple[Float[Array, "n dim"], Float[Array, " n"]]:
+    """Draws of the mixture and their log weights."""
+    x, log_q = jax.vmap(law.sample_and_log_prob)(keys)
+    found = jax.vmap(log_p)(x)
+    return x, jnp.where(found < jnp.inf, found - log_q, -jnp.inf)  # NaN compares as false
+
+
+def _nearer(
+    fitted: DefensiveMixture, before: DefensiveMixture, log_p: LogDensity, keys: Key[Array, " n"]
+) -> DefensiveMixture:
+    """The mixture with the smaller KL(p ‖ q), by weights of fresh draws of the fitted one.
+
+    EM on few draws makes a good mixture worse. Draws of the fitted mixture are used because it has
+    seen all weights: a mode that the mixture before gave too little mass speaks for the fit.
+    """
+    x, log_w = _weighed(fitted, log_p, keys)
+    weights = jnp.exp(log_w - jnp.max(jnp.where(jnp.isfinite(log_w), log_w, -jnp.inf)))
+    gain = jax.vmap(fitted.log_prob)(x) - jax.vmap(before.log_prob)(x)
+    worse = jnp.sum(jnp.where(weights > 0, weights * gain, 0.0)) < 0  # NaN compares as false
+    return jax.tree.map(lambda a, b: jnp.where(worse, b, a), fitted, before)
 
 
 def _step(
-    law: DefensiveMixture, x: Float[Array, "n dim"], log_w: Float[Array, " n"]
+    law: DefensiveMixture,
+    x: Float[Array, "n dim"],
+    log_w: Float[Array, " n"],
+    settings: ManySettings,
 ) -> DefensiveMixture:
-    """One step of EM with weights, the largest cut off at √n times their mean."""
+    """One step of weighted EM; weights are truncated at √n times their mean (Ionides 2008)."""
     count, dim = x.shape
     fine = jnp.isfinite(log_w)
     top = jnp.max(jnp.where(fine, log_w, -jnp.inf))
@@ -65,9 +95,9 @@ def _step(
     shift = law.means - means
     spread = spread + kept * (before + shift[:, :, None] * shift[:, None, :])
     covariances = spread / (mass + kept)[:, None, None]
-    least = LEAST_VARIANCE * jnp.einsum("kii->ki", before)
+    least = settings.least_variance * jnp.einsum("kii->ki", before)
     roots = cholesky(covariances + jax.vmap(jnp.diag)(least))
-    weights = mass + kept * jnp.exp(law.logits) + LEAST_WEIGHT
+    weights = mass + kept * jnp.exp(law.logits) + settings.least_weight
     return DefensiveMixture(jnp.log(weights), means, triangular_inverse(roots), law.share)
 
 

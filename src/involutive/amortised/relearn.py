@@ -10,8 +10,7 @@ from involutive.amortised.kernel import FamilyKernel
 from involutive.amortised.layout import DataSet
 from involutive.amortised.program import Sizes
 from involutive.amortised.result import SetDraws
-from involutive.amortised.verdict import SetVerdict
-from involutive.core.statistics import ess, rhat
+from involutive.amortised.verdict import SetVerdict, mixing
 from involutive.core.types import Number
 from involutive.diagnostics.evidence import evidence
 from involutive.learning.budget import Budget
@@ -40,11 +39,11 @@ def relearned(
         serious.append(learned.outcome.advice)
     reasons = tuple(serious) + tuple(found.reasons)
     positions = draws.positions.astype(np.float64)
-    effective = float(np.nanmin(ess(positions)))
     modes = draws.modes()
+    effective, ratio = mixing(positions, modes.labels, positions.std(axis=(0, 1)))
     verdict = replace(
         before[0], trusted=not reasons, reasons=reasons, ess=effective,
-        ess_per_draw=effective / draws.log_density.size, r_hat=float(np.nanmax(rhat(positions))),
+        ess_per_draw=effective / draws.log_density.size, r_hat=ratio,
         acceptance=float(np.mean(draws.acceptance_rate)), efficiency=found.effective_share,
         pareto_k=found.pareto_k, log_z=found.bridge.log_z, log_z_error=found.bridge.error,
         mode_weights=tuple(modes.weights.tolist()), mode_errors=tuple(modes.errors.tolist()),

@@ -1,7 +1,6 @@
 """What a network is trained on and judged by: simulated pairs, or annealed particles."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,29 +12,24 @@ from jaxtyping import Array, Key
 from involutive._xla.compilation import jit_once, on_device
 from involutive.amortised.anneal import annealed
 from involutive.amortised.family import Family
+from involutive.amortised.layout import Observed
 from involutive.amortised.network import Estimator
-from involutive.amortised.objective import Pairs, sums_of
+from involutive.amortised.objective import Pairs, proposal_of
 from involutive.amortised.settings import AmortiseSettings
+from involutive.auxiliary.defensive import SHARE
 from involutive.bijections.whitening import whitening
 from involutive.core.errors import check
 from involutive.core.keys import generator, split
 from involutive.training.fit import Rows
 
-HELD_OUT = 0.15  # share of the data sets that training never sees
-HELD = 512  # simulated pairs that training is judged by
-SEEN = 4096  # simulated pairs that scales are taken from
-MEASURED, WEIGHED = 256, 512  # held-out data sets, and draws of each, that efficiency is taken from
-LEAST = 8  # data sets without a simulator, below which there is nothing to share
-GROUP = 64  # data sets annealed in one call
-KEPT = 64  # annealed particles kept of each data set
 
-
-def simulated(family: Family, pool: int, key: Key[Array, ""]) -> Rows:
+def simulated(family: Family, settings: AmortiseSettings, key: Key[Array, ""]) -> Rows:
     """Pairs of the simulator: those that are held out, and those to train on if not drawn anew."""
     key_held, key_seen = split(key, 2)
     draw = drawn_pairs if family.traced else lambda family, key, count: family.pairs(key, count)
-    count = SEEN if family.traced else pool
-    seen, held = (_pairs(draw(family, k, n)) for k, n in ((key_seen, count), (key_held, HELD)))
+    count = settings.seen if family.traced else settings.pool
+    sizes = ((key_seen, count), (key_held, settings.held))
+    seen, held = (_pairs(draw(family, k, n)) for k, n in sizes)
     finite = np.asarray(np.isfinite(np.asarray(seen.x)).all(axis=(1, 2)))
     for leaf in jax.tree.leaves(seen.data):
         finite &= np.isfinite(np.asarray(leaf)).reshape(len(finite), -1).all(axis=1)
@@ -59,25 +53,25 @@ def particles(
     """Annealed particles of the family's data sets, a share of them held out."""
     count = len(family.data)
     check(
-        count >= LEAST,
-        f"amortise needs simulate=, or at least {LEAST} data sets, got {count}; use inv.learn for "
-        "each of so few",
+        count >= settings.least_sets,
+        f"amortise needs simulate=, or at least {settings.least_sets} data sets, got {count}; use "
+        "inv.learn for each of so few",
     )
     key_order, key_run = split(key, 2)
     stacked = family.layout.stacked(family.data)
     found = [
         _annealed(family, law, part, jr.fold_in(key_run, number), settings)
-        for number, part in enumerate(groups(stacked, count, GROUP))
+        for number, part in enumerate(groups(stacked, count, settings.annealed_sets))
     ]
     x = np.concatenate([np.asarray(part) for part in found])[:count]
     fine = np.isfinite(x).all(axis=(1, 2)) & (np.ptp(x, axis=1) > 0).any(axis=1)
     check(
-        fine.sum() >= LEAST,
+        fine.sum() >= settings.least_sets,
         f"log_density must be finite somewhere under X, but particles reached the posteriors of "
         f"{int(fine.sum())} of {count} data sets; pass initial= that covers them",
     )
     order = generator(key_order).permutation(np.flatnonzero(fine))
-    cut = max(int(HELD_OUT * len(order)), 1)
+    cut = max(int(settings.held_out * len(order)), 1)
 
     def take(rows: np.ndarray) -> Pairs:
         data = jax.tree.map(lambda leaf: on_device(leaf[rows]), stacked)
@@ -86,35 +80,43 @@ def particles(
     return Rows(take(order[cut:]), take(order[:cut]))
 
 
-def groups(stacked: Any, count: int, size: int) -> Iterator[Any]:
+def groups(stacked: Observed, count: int, size: int) -> Iterator[Observed]:
     """Stacked data sets in groups of one size, the last filled up with the first ones."""
     for begin in range(0, count, size):
         rows = np.arange(begin, begin + size) % count if count >= size else np.arange(size) % count
         yield jax.tree.map(lambda leaf, rows=rows: on_device(leaf[rows]), stacked)
 
 
-def efficiency(network: Estimator, family: Family, data: Any, key: Key[Array, ""]) -> np.ndarray:
+def efficiency(
+    network: Estimator,
+    family: Family,
+    data: Observed,
+    key: Key[Array, ""],
+    settings: AmortiseSettings,
+) -> np.ndarray:
     """The effective share of importance weights, of each of some stacked data sets."""
-    some = jax.tree.map(lambda leaf: leaf[:MEASURED], data)
-    return np.asarray(_efficiencies(network, family, some, key))
+    some = jax.tree.map(lambda leaf: leaf[: settings.measured], data)
+    return np.asarray(_efficiencies(network, family, some, key, settings.weighed))
 
 
 @jit_once
-def _efficiencies(network: Estimator, family: Family, data: Any, key: Array) -> Array:
-    def one(observed: Any, key: Array) -> Array:
-        law, log_p = network.mixture(sums_of(network, family, observed)), family.density(observed)
-        drawn = jax.vmap(law.sample)(jr.split(key, WEIGHED))
-        x, log_det = jax.vmap(network.white.inverse_and_log_det)(drawn)
-        log_w = jax.vmap(log_p)(x) - jax.vmap(law.log_prob)(drawn) + log_det
+def _efficiencies(
+    network: Estimator, family: Family, data: Observed, key: Array, draws: int
+) -> Array:
+    def one(observed: Observed, key: Array) -> Array:
+        q, log_p = proposal_of(network, family, observed, SHARE).law, family.density(observed)
+        x, log_q = jax.vmap(q.sample_and_log_prob)(jr.split(key, draws))
+        log_w = jax.vmap(log_p)(x) - log_q
         w = jnp.exp(jnp.where(jnp.isfinite(log_w), log_w, -jnp.inf) - jnp.nanmax(log_w))
-        return jnp.nan_to_num(jnp.sum(w) ** 2 / (WEIGHED * jnp.sum(w**2)))
+        return jnp.nan_to_num(jnp.sum(w) ** 2 / (draws * jnp.sum(w**2)))
 
     count = jax.tree.leaves(data)[0].shape[0]
     return jax.vmap(one)(data, jr.split(key, count))
 
 
 @jit_once
-def drawn_pairs(family: Family, key: Array, count: int) -> tuple[Array, Any]:
+def drawn_pairs(family: Family, key: Array, count: int) -> tuple[Array, Observed]:
+    """Draws of a simulator that is a JAX function, compiled."""
     return family.pairs(key, count)
 
 
@@ -125,19 +127,23 @@ def _densities(family: Family, rows: Pairs) -> Array:
 
 @jit_once
 def _annealed(
-    family: Family, law: AbstractDistribution, data: Any, key: Array, settings: AmortiseSettings
+    family: Family,
+    law: AbstractDistribution,
+    data: Observed,
+    key: Array,
+    settings: AmortiseSettings,
 ) -> Array:
     count = jax.tree.leaves(data)[0].shape[0]
-    sizes = settings.particles, settings.temperatures, settings.moves
+    most = settings.particles
+    kept = np.linspace(0, most - 1, min(settings.kept, most)).astype(int)
 
-    def one(observed: Any, key: Array) -> Array:
-        x = annealed(family, law, observed, key, *sizes).x
-        return x[jnp.linspace(0, settings.particles - 1, min(KEPT, settings.particles)).astype(int)]
+    def one(observed: Observed, key: Array) -> Array:
+        return annealed(family, law, observed, key, settings).x[kept]
 
     return jax.vmap(one)(data, jr.split(key, count))
 
 
-def _pairs(drawn: tuple[Any, Any]) -> Pairs:
+def _pairs(drawn: tuple[Array, Observed]) -> Pairs:
     return Pairs(drawn[0][:, None], drawn[1])
 
 
@@ -155,5 +161,5 @@ def network_for(
 
 
 @jit_once
-def _features(family: Family, data: Any) -> Array:
+def _features(family: Family, data: Observed) -> Array:
     return jax.vmap(family.feature_rows)(data)

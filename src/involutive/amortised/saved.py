@@ -1,6 +1,6 @@
 """Training of a network, saved as it goes: the last network and the optimiser's state, as data."""
 
-from typing import Any
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -10,12 +10,15 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from involutive.amortised.family import Family
+from involutive.amortised.network import Estimator
+from involutive.amortised.objective import Paced
 from involutive.amortised.settings import AmortiseSettings
 from involutive.core.errors import check
-from involutive.storage.format import PathLike, as_path, read_tensors, write_tensors
+from involutive.storage.format import Arrays, PathLike, as_path, read_tensors, write_tensors
 from involutive.storage.save_load import check_kind
 
 KIND = "amortising"
+TreeT = TypeVar("TreeT")
 
 
 class SavedTraining:
@@ -44,6 +47,8 @@ class SavedTraining:
             "dim": family.dim,
         }
         self._stage, self._leaves, self._done = 0, list[np.ndarray](), 0
+        self._before = list[np.ndarray]()  # the network that the stage before has ended with
+        self.splines: int | None = None  # couplings of the network, once they are chosen
         if resume and self.path is not None and self.path.exists():
             self._load()
 
@@ -57,28 +62,48 @@ class SavedTraining:
                 f"{self.path} was saved by a run with {name}={header.get(name)}, got {value}; "
                 "resume with the same arguments, or choose another file",
             )
-        self._stage, self._done = header["stage"], header["done"]
-        self._leaves = [arrays[f"{i}"] for i in range(len(arrays))]
+        self._stage, self._done, self.splines = header["stage"], header["done"], header["splines"]
+        self._before = [arrays[name] for name in _named("before", arrays)]
+        self._leaves = [arrays[name] for name in _named("now", arrays)]
 
-    def read(self, stage: int, network: Any, memory: Any) -> tuple[Any, Any, int]:
+    def read(self, stage: int, network: Estimator, memory: Paced) -> tuple[Estimator, Paced, int]:
         """The network, memory and number of updates to go on from in a stage."""
         if self._stage < stage:
             return network, memory, 0
-        arrays, static = eqx.partition((network, memory), eqx.is_array)
-        leaves, form = jax.tree.flatten(arrays)
-        if self._stage > stage:  # of the stage after it: this one has ended
-            count = len(jax.tree.leaves(eqx.filter(network, eqx.is_array)))
-            leaves = [jnp.asarray(x) for x in self._leaves[:count]] + leaves[count:]
-            network, memory = eqx.combine(jax.tree.unflatten(form, leaves), static)
-            return network, memory, round(float(memory.total))
-        check(len(leaves) == len(self._leaves), f"{self.path} holds another network; begin anew")
-        found = jax.tree.unflatten(form, [jnp.asarray(x) for x in self._leaves])
-        return *eqx.combine(found, static), self._done
+        if self._stage > stage:  # this one has ended
+            return self._filled(network, self._before), memory, round(float(memory.total))
+        return *self._filled((network, memory), self._leaves), self._done
 
-    def write(self, stage: int, network: Any, memory: Any, done: int) -> None:
+    def _filled(self, tree: TreeT, leaves: list[np.ndarray]) -> TreeT:
+        """The tree with saved arrays in place of its own."""
+        arrays, static = eqx.partition(tree, eqx.is_array)
+        own, form = jax.tree.flatten(arrays)
+        same = [a.shape for a in own] == [b.shape for b in leaves]
+        check(same, f"{self.path} holds another network; begin anew")
+        found = jax.tree.unflatten(form, [jnp.asarray(leaf) for leaf in leaves])
+        return eqx.combine(found, static)
+
+    def ended(self, network: Estimator) -> None:
+        """Remember the network that a stage has ended with, beside those of the next."""
+        self._before = _leaves(network)
+
+    def write(self, stage: int, network: Estimator, memory: Paced, done: int) -> None:
         """Save where training is."""
         if self.path is None:
             return
-        leaves = jax.tree.leaves(eqx.filter((network, memory), eqx.is_array))
-        arrays = {f"{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-        write_tensors(self.path, arrays, self._same | {"kind": KIND, "stage": stage, "done": done})
+        parts = {"before": self._before, "now": _leaves((network, memory))}
+        arrays = {
+            f"{name}.{i}": leaf for name, part in parts.items() for i, leaf in enumerate(part)
+        }
+        place = {"stage": stage, "done": done, "splines": self.splines}
+        write_tensors(self.path, arrays, self._same | {"kind": KIND} | place)
+
+
+def _leaves(tree: object) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
+
+
+def _named(part: str, arrays: Arrays) -> list[str]:
+    """The names of the arrays of a part, in the order they were written."""
+    count = sum(name.startswith(f"{part}.") for name in arrays)
+    return [f"{part}.{i}" for i in range(count)]

@@ -1,8 +1,8 @@
 """What is said of each data set: effective draws, evidence, modes, and whether to trust them.
 
-Weights of q's draws, chains that start from q and from elsewhere, and annealed particles that owe
-nothing to q are three views of one posterior. Each can fail to see what another sees, so that the
-verdict trusts a data set only where all of them agree.
+Weights of q's draws, chains that start from q and from elsewhere, and annealed particles that do
+not depend on q are three views of one posterior. Each can fail to see what another sees, so that
+the verdict trusts a data set only where all of them agree.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from involutive.amortised.program import Ran
+from involutive.amortised.settings import ManySettings
 from involutive.core.statistics import ess, log_mean_exp, mcse, pareto_k, rhat
 from involutive.core.types import Number
 from involutive.diagnostics.coverage import ABOVE
@@ -17,12 +18,6 @@ from involutive.diagnostics.estimators import beyond, bridge, effective_share, i
 from involutive.diagnostics.evidence import APART, LARGEST_K, LEAST_SIZE
 from involutive.diagnostics.findings import LEAST_ESS
 from involutive.diagnostics.measured import Estimate
-
-LARGEST_RHAT = 1.03  # over 8 chains of some hundred draws; a guess
-UNSEEN = 0.05  # share of the chains' draws above every one of a thousand weights; a guess
-PARTICLES = 2  # annealed particles outside q that are taken for a missed mode; a guess
-DIP = 1.0  # nats between two components below which they are one mode; a guess
-LIGHTEST = 1e-3  # weight of a component of q that can make a mode of its own; a guess
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,7 @@ class SetVerdict:
     Attributes:
         trusted: whether nothing speaks against its draws.
         reasons: what does, in words.
-        ess: effective draws, the minimum over coordinates, |x|² and modes.
+        ess: effective draws, the minimum over coordinates, |x|² and the heaviest mode.
         ess_per_draw: the same per draw.
         r_hat: the maximum over the same quantities.
         acceptance: the mean acceptance rate of the global move.
@@ -66,22 +61,20 @@ class SetVerdict:
     learned: bool = False
 
 
-def judged(ran: Ran, scale: np.ndarray) -> tuple[SetVerdict, np.ndarray]:
+def judged(ran: Ran, scale: np.ndarray, settings: ManySettings) -> tuple[SetVerdict, np.ndarray]:
     """The verdict on one data set, and the mode of every draw `(chains, draws)`.
 
     `scale` are sds of positions, by which |x|² is made comparable.
     """
     forward = np.asarray(ran.forward, np.float64)
-    labels, weights, errors = modes(ran)
+    labels, weights, errors = modes(ran, settings)
     total = ran.log_density.size
     if not np.isfinite(forward).any():
         reason = "the density is finite at none of the proposal's draws"
         nothing = SetVerdict(False, (reason,), 0.0, 0.0, np.inf, 0.0, 0.0, np.inf, np.nan, np.inf)
         return nothing, labels
-    values = _quantities(ran, labels, scale)
-    sizes, apart = ess(values), rhat(values)
-    effective, ratio = float(np.nanmin(sizes)), float(np.nanmax(apart))
-    joined, reasons = _evidence(ran, forward)
+    effective, ratio = mixing(np.asarray(ran.positions, np.float64), labels, scale)
+    joined, reasons = _evidence(ran, forward, settings)
     k, share = pareto_k(forward), effective_share(forward)
     if k >= LARGEST_K:
         reasons.append(f"Pareto k of the weights is {k:.2f} (below {LARGEST_K} is reliable)")
@@ -89,8 +82,8 @@ def judged(ran: Ran, scale: np.ndarray) -> tuple[SetVerdict, np.ndarray]:
         reasons.append(f"{share * forward.size:.0f} of {forward.size} draws of q are effective")
     if not effective >= LEAST_ESS:
         reasons.append(f"{effective:.0f} effective draws (at least {LEAST_ESS:.0f})")
-    if not ratio <= LARGEST_RHAT:
-        reasons.append(f"chains disagree: R-hat {ratio:.3f} (at most {LARGEST_RHAT})")
+    if not ratio <= settings.largest_r_hat:
+        reasons.append(f"chains disagree: R-hat {ratio:.3f} (at most {settings.largest_r_hat})")
     found = SetVerdict(
         not reasons, tuple(reasons), effective, effective / total, ratio,
         float(np.mean(ran.acceptance_rate)), share, k, joined.log_z, joined.error,
@@ -99,16 +92,17 @@ def judged(ran: Ran, scale: np.ndarray) -> tuple[SetVerdict, np.ndarray]:
     return found, labels
 
 
-def _quantities(ran: Ran, labels: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    positions = np.asarray(ran.positions, np.float64)
+def mixing(positions: np.ndarray, labels: np.ndarray, scale: np.ndarray) -> tuple[float, float]:
+    """The least ESS and the largest R-hat over coordinates, |x|² and the heaviest mode."""
     squares = np.sum((positions / scale) ** 2, axis=2, keepdims=True)
     parts = [positions, squares]
     if labels.max() > 0:
         parts.append((labels == 0)[..., None].astype(float))
-    return np.concatenate(parts, axis=2)
+    values = np.concatenate(parts, axis=2)
+    return float(np.nanmin(ess(values))), float(np.nanmax(rhat(values)))
 
 
-def _evidence(ran: Ran, forward: np.ndarray) -> tuple[Estimate, list[str]]:
+def _evidence(ran: Ran, forward: np.ndarray, settings: ManySettings) -> tuple[Estimate, list[str]]:
     """log Z by the bridge, and where weights, chains and particles do not see the same mass."""
     backward = np.asarray(ran.backward, np.float64)
     backward = np.where(np.isfinite(backward), backward, -np.inf)
@@ -125,23 +119,23 @@ def _evidence(ran: Ran, forward: np.ndarray) -> tuple[Estimate, list[str]]:
             f"{gap / noise:.0f} standard errors"
         )
     unseen = float(np.mean(backward > forward.max()))
-    if unseen > UNSEEN:
+    if unseen > settings.unseen:
         reasons.append(f"{unseen:.1%} of the chains' draws lie where q is too small")
     level = max(float(forward.max()), log_mean_exp(forward) + ABOVE)
     count = int(np.sum(np.asarray(ran.outside) > level))
-    if count >= PARTICLES:
+    if count >= settings.outside:
         size = np.asarray(ran.outside).size
         reasons.append(f"{count} of {size} annealed particles lie where q is too small")
     return joined, reasons
 
 
-def modes(ran: Ran) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def modes(ran: Ran, settings: ManySettings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The mode of every draw, the weights of the modes, the heaviest first, and their errors.
 
     Components of q are one mode if the density does not dip on the way between them, directly or
     by way of others; a draw belongs to the component that is most responsible for it.
     """
-    of = _joined(np.asarray(ran.barrier), np.asarray(ran.weights))
+    of = _joined(np.asarray(ran.barrier), np.asarray(ran.weights), settings)
     labels = of[np.asarray(ran.component)]
     counts = np.bincount(labels.ravel(), minlength=of.max() + 1)
     order = np.argsort(-counts, kind="stable")
@@ -155,15 +149,15 @@ def modes(ran: Ran) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return labels, weights, np.nan_to_num(mcse(inside.astype(float)))
 
 
-def _joined(barrier: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _joined(barrier: np.ndarray, weights: np.ndarray, settings: ManySettings) -> np.ndarray:
     """The number of the mode of each component; light ones join the nearest heavy one."""
     count = len(weights)
     low = np.where(np.isfinite(barrier), barrier, np.inf)
     of = np.arange(count)
-    heavy = weights >= LIGHTEST
+    heavy = weights >= settings.lightest
     for i in range(count):
         for j in range(i):
-            if heavy[i] and heavy[j] and min(low[i, j], low[j, i]) < DIP:
+            if heavy[i] and heavy[j] and min(low[i, j], low[j, i]) < settings.dip:
                 of[of == of[i]] = of[j]
     for i in np.flatnonzero(~heavy):
         row = np.where(heavy, low[i], np.inf)

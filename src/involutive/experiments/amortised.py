@@ -65,6 +65,8 @@ class Config:
         chains: of each data set.
         draws: of each chain.
         learned: data sets that `learn` is timed on; 0 for none.
+        heads: attention heads of the summary; 0 pools by means alone.
+        splines: spline couplings of the proposals; 0 for mixtures alone.
         seed: of everything.
     """
 
@@ -75,6 +77,8 @@ class Config:
     chains: int = 8
     draws: int = 250
     learned: int = 2
+    heads: int = 0
+    splines: int = 0
     seed: int = 0
 
     @staticmethod
@@ -89,10 +93,10 @@ def run(config: Config, folder: Path | None = None) -> Iterator[dict[str, Any]]:
     for name in config.families:
         make, reference = FAMILIES[name]
         family = make()
-        many, seconds = _trained(family, config, folder)
+        many, seconds = trained(family, config, folder)
         key_pairs, key_sample, key_plain = jr.split(jr.key(config.seed + 1), 3)
         x, stacked = drawn_pairs(family, key_pairs, config.sets)
-        plain = efficiency(many.estimator, family, stacked, key_plain)
+        plain = efficiency(many.estimator, family, stacked, key_plain, AmortiseSettings())
         host = jax.tree.map(np.asarray, stacked)
         sets = [{k: v[i] for k, v in host.items()} for i in range(config.sets)]
         result, each = _sampled(many, sets, key_sample, config)
@@ -112,13 +116,15 @@ def run(config: Config, folder: Path | None = None) -> Iterator[dict[str, Any]]:
         yield data
 
 
-def _trained(family: Family, config: Config, folder: Path | None) -> tuple[FamilyKernel, float]:
+def trained(family: Family, config: Config, folder: Path | None) -> tuple[FamilyKernel, float]:
     """The network, and the seconds its training took; read from the folder if it is there."""
     summary = 0 if family.features else AmortiseSettings().summary
     settings = AmortiseSettings(
-        steps=config.steps, steps_density=config.steps_density, summary=summary
-    )
-    stem = f"{family.name.replace(' ', '-')}-{config.steps}-{config.steps_density}-{config.seed}"
+        steps=config.steps, steps_density=config.steps_density, summary=summary,
+        heads=config.heads, splines=config.splines,
+    )  # fmt: skip
+    sizes = (config.steps, config.steps_density, config.heads, config.splines, config.seed)
+    stem = "-".join(map(str, (family.name.replace(" ", "-"), *sizes)))
     path = None if folder is None else folder / f"{stem}.inv"
     if path is not None and path.exists():
         many = load(path, family)

@@ -63,13 +63,7 @@ class Pool:
         self.seconds: float | None = None  # a call, as measured on workers
         self.workers = 1  # as they were counted when rows came
         self._watched: list[Any] = []  # processes of a multiprocessing.Pool, at the last look
-        has = [name for name in ("submit", "apply_async", "map") if hasattr(executor, name)]
-        check(
-            has,
-            "executor must have submit, apply_async or map, as concurrent.futures, "
-            f"multiprocessing.Pool, Dask and mpi4py.futures have, got {type(executor).__name__}",
-        )
-        self._way = has[0]
+        self._way = way_of(executor)
         keep(self.token, density)  # for threads, and for processes forked from here
 
     def rows(self, points: np.ndarray, slopes: bool) -> Batch:
@@ -82,14 +76,8 @@ class Pool:
         return Batch(outputs, sorted(failures), 0.0)
 
     def count(self) -> int:
-        """How many workers there are now, as far as the pool says; Dask asks its scheduler."""
-        for name in ("_max_workers", "_processes", "num_workers"):
-            found = getattr(self.executor, name, None)
-            if isinstance(found, int) and found > 0:
-                return found
-        if hasattr(self.executor, "ncores"):  # of a Dask client, by worker
-            return max(sum(self.executor.ncores().values()), 1)
-        return os.cpu_count() or 1
+        """How many workers there are now."""
+        return count_of(self.executor)
 
     def size(self, left: int) -> int:
         """How many rows the next batch should have, of those left."""
@@ -114,14 +102,7 @@ class Pool:
     def submit(self, points: np.ndarray, slopes: bool, with_function: bool) -> Any:
         """Send a batch; return its future."""
         arguments = (self.token, self.payload() if with_function else None, points, slopes)
-        if self._way == "submit":
-            dask = {"pure": False} if hasattr(self.executor, "scheduler_info") else {}
-            return self.executor.submit(work, *arguments, **dask)
-        future: Future = Future()
-        self.executor.apply_async(
-            work, arguments, callback=future.set_result, error_callback=future.set_exception
-        )
-        return future
+        return submitted(self.executor, self._way, work, *arguments)
 
     def renew(self) -> None:
         """Make a new pool in the place of one of processes that a dead worker has broken."""
@@ -242,7 +223,41 @@ def _cut(places: np.ndarray, pool: Pool) -> list[np.ndarray]:
     return [places[i : i + size] for i in range(0, len(places), size)]
 
 
-def pickled(density: Density) -> bytes:
+def way_of(executor: Any) -> str:
+    """How calls are sent to a pool: by `submit`, `apply_async` or `map`."""
+    has = [name for name in ("submit", "apply_async", "map") if hasattr(executor, name)]
+    check(
+        has,
+        "executor must have submit, apply_async or map, as concurrent.futures, "
+        f"multiprocessing.Pool, Dask and mpi4py.futures have, got {type(executor).__name__}",
+    )
+    return has[0]
+
+
+def count_of(executor: Any) -> int:
+    """How many workers a pool has now, as far as it says; Dask asks its scheduler."""
+    for name in ("_max_workers", "_processes", "num_workers"):
+        found = getattr(executor, name, None)
+        if isinstance(found, int) and found > 0:
+            return found
+    if hasattr(executor, "ncores"):  # of a Dask client, by worker
+        return max(sum(executor.ncores().values()), 1)
+    return os.cpu_count() or 1
+
+
+def submitted(executor: Any, way: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Send one call to a pool by `submit` or `apply_async`; return its future."""
+    if way == "submit":
+        dask = {"pure": False} if hasattr(executor, "scheduler_info") else {}
+        return executor.submit(function, *arguments, **dask)
+    future: Future = Future()
+    executor.apply_async(
+        function, arguments, callback=future.set_result, error_callback=future.set_exception
+    )
+    return future
+
+
+def pickled(density: Any, what: str = "a density") -> bytes:
     """A density as bytes: by cloudpickle where it is installed, which takes any function."""
     ways: list[Callable[[Any], bytes]] = [pickle.dumps]
     try:
@@ -258,7 +273,7 @@ def pickled(density: Density) -> bytes:
         except Exception as error:
             problem = problem or error
     raise InputError(
-        "a density must be picklable to be sent to worker processes, but pickling raised "
+        f"{what} must be picklable to be sent to worker processes, but pickling raised "
         f"{type(problem).__name__}: {first_line(problem or ValueError())}; define it at the top of "
         "a module, keep files and locks out of it, or use threads"
     ) from problem
