@@ -12,14 +12,16 @@ import pytest
 from flowjax.bijections import Identity
 
 import involutive as inv
+from involutive._xla.batched import OutOfBudget
 from involutive.involutions.blocks import FunctionBlock
 from involutive.learning.budget import Budget
 from involutive.learning.judge import final_search as module
 from involutive.learning.judge.final_search import FinalSearch, estimate_missed, final_search
 from involutive.learning.problem import initial_distribution, pose_problem
 from involutive.learning.refine.missed_modes import better_pass, with_missed_modes
+from involutive.learning.refine.rounds import polish
 from involutive.learning.settings import LearnSettings
-from involutive.learning.stages import Cost, Found, Looked
+from involutive.learning.stages import Cost, Fitted, Found, Looked, Proposal
 
 SMALL = LearnSettings(
     components=(2,), climbers=1024, search_draws=16_384, particles=256, fit_draws=4096
@@ -164,3 +166,28 @@ def test_a_narrow_mode_in_a_random_direction_is_found(seed):
     draws = inv.sample(kernel, key=1, num_chains=64, num_samples=500, progress=False)
     near = np.linalg.norm(draws.positions - means[1], axis=2) < 4.0
     assert abs(near.mean() - 0.4) < 0.02 and draws.summary().trustworthy
+
+
+@pytest.mark.parametrize("ended", ["interrupted", "finished"])
+def test_a_search_that_is_cut_short_counts_what_it_spent(ended, monkeypatch):
+    target = two()
+    kernel = blind(target, 0.1)
+
+    def cut(problem, spending, law, key):
+        spending.note(123)
+        raise KeyboardInterrupt if ended == "interrupted" else OutOfBudget
+
+    monkeypatch.setattr(module, "estimate_missed", cut)
+    learned, search = final_search(problem_of(target), kernel)
+    assert learned.outcome.ended == ended and len(search.hills) == 0
+    assert learned.outcome.evaluations == kernel.outcome.evaluations + 123
+
+
+def test_a_polished_result_is_not_polished_again():
+    rows = np.zeros((1, 5))
+    found = Found(rows, rows, rows, np.eye(5)[None], np.zeros(1), 0.0, True, True, Cost())
+    proposal = Proposal(blind(two(), 0.1).proposal, 0.5, 0.5)
+    fitted = Fitted(
+        found, proposal, rows, rows, rows, 1, True, 0.0, Looked(), Cost(), polished=True
+    )
+    assert polish(problem_of(two()), fitted) is fitted

@@ -181,7 +181,7 @@ def _judge(run: Run, fitted: Fitted) -> tuple[Fitted, Learned | None, bool]:
     """
     problem = run.problem
     learned: Learned | None = None
-    while fitted.rounds == 0:
+    while fitted.rounds == 0 and not fitted.polished:
         run.bar.update(ess_per_draw=fitted.proposal.ess)
         if fitted.settled or (fitted.structured and fitted.symmetries is not None):
             run.begin(4)

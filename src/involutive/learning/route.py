@@ -42,7 +42,9 @@ def try_frugal(
     if not begins and resumed is None:
         return None, False
     learned = learn_frugally(problem, mixture, resumed, saved, bar)
-    return learned, learned.outcome.converged or start is None or expensive
+    outcome = learned.outcome
+    ends = outcome.converged or outcome.ended == "interrupted"
+    return learned, ends or start is None or expensive
 
 
 def pipeline_start(

@@ -144,6 +144,7 @@ class Fitted:
             found or none were looked for.
         structured: whether structured proposals were tried.
         measured: the best kernel that pilot chains have measured so far.
+        polished: whether the proposal was trained at full length after the rounds.
     """
 
     found: Found
@@ -160,3 +161,4 @@ class Fitted:
     symmetries: Symmetries | None = None
     structured: bool = False
     measured: AbstractKernel | None = None
+    polished: bool = False

@@ -80,7 +80,7 @@ def first_batch(
     if given is not None:
         count = int(share * size)
         points.append(given.draws(count, rng))
-        more = given._replace(log_weights=given.log_weights + np.log(count))
+        more = given._replace(log_weights=given.log_weights + np.log(max(count, 1e-300)))
         normals = Components(*(np.concatenate(part) for part in zip(normals, more, strict=True)))
     rows = np.concatenate(points).astype(density.dtype).astype(np.float64)
     values = evaluated(density, rows)

@@ -34,15 +34,11 @@ def best_so_far(problem: Problem, last: Found | Fitted | None, ended: str) -> Le
     if last is None or (isinstance(last, Found) and len(last.points) < judge.early_points):
         return _random_walk_alone(problem, cost, ended, key_scale)
     if isinstance(last, Found):
-        proposal, looked, reached, found = (
-            _mixture_of_points(problem, last, key_fit),
-            None,
-            [],
-            last,
-        )
+        proposal, looked, reached = _mixture_of_points(problem, last, key_fit), None, []
+        found, rounds = last, 0
     else:
         proposal, looked, reached = last.proposal, last.looked, last.reached
-        found = last.found
+        found, rounds = last.found, last.rounds
     start = proposal_law(proposal.kernel)
     kernel = proposal.kernel
     if is_mixture(kernel):
@@ -51,7 +47,7 @@ def best_so_far(problem: Problem, last: Found | Fitted | None, ended: str) -> Le
             with_wide_component(kernel, key_cover, settings), local, judge.early_chance
         )
     outcome = Outcome(
-        proposal.acceptance, proposal.ess, float("nan"), 0, cost.evaluations, cost.seconds,
+        proposal.acceptance, proposal.ess, float("nan"), rounds, cost.evaluations, cost.seconds,
         False, _ended_advice(problem, ended), proposal.history, reached, ended, found.modes, looked,
     )  # fmt: skip
     starts = on_device(found.starts) if len(found.starts) else None

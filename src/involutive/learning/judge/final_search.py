@@ -26,7 +26,7 @@ from involutive.core.types import Number
 from involutive.diagnostics.coverage import ABOVE, STARTS, missed
 from involutive.learning.find.annealing import finite_points
 from involutive.learning.judge.pilot import evaluations_per_step, run_chains
-from involutive.learning.outcome import Learned
+from involutive.learning.outcome import Learned, Outcome
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import LookSettings
 from involutive.learning.stages import Cost
@@ -76,18 +76,25 @@ def final_search(problem: Problem, learned: Learned) -> tuple[Learned, FinalSear
         look = estimate_missed(problem, spending, law, key_look)
         if look.missed > largest and _chains_visit(learned, spending, law, look, key_chains):
             look = replace(look, missed=0.0)
-    except (OutOfBudget, KeyboardInterrupt):  # the outcome then shows that no search was made
-        return learned, FinalSearch()
+    except OutOfBudget:  # the outcome then shows that no search was made
+        return learned.recorded(_at_cost(outcome, spending)), FinalSearch()
+    except KeyboardInterrupt:
+        interrupted = replace(_at_cost(outcome, spending), ended="interrupted")
+        return learned.recorded(interrupted), FinalSearch()
     looked = replace(outcome.looked, places=look.places, climbs=look.climbs, missed=look.missed)
-    outcome = replace(
-        outcome, looked=looked, evaluations=spending.cost.evaluations, seconds=spending.cost.seconds
-    )
+    outcome = replace(_at_cost(outcome, spending), looked=looked)
     starts = learned.starts
     if look.missed > largest:
         outcome = replace(outcome, converged=False, advice=_advice(look.missed))
         starts = _starts_with_point(starts, look.hills[0])
     parts = learned.initial, learned.kernel, learned.warmup
     return Learned(learned.target, *parts, outcome, starts), look
+
+
+def _at_cost(outcome: Outcome, spending: Spending) -> Outcome:
+    """The record with what everything has cost so far."""
+    cost = spending.cost
+    return replace(outcome, evaluations=cost.evaluations, seconds=cost.seconds)
 
 
 def estimate_missed(

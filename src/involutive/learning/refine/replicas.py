@@ -26,7 +26,7 @@ from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import within_mode_factor
 from involutive.learning.settings import ReplicaSettings
-from involutive.learning.stages import Fitted, Row
+from involutive.learning.stages import Cost, Fitted, Row
 from involutive.training.likelihood import proposal_law
 
 
@@ -40,7 +40,7 @@ def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
     outcome, settings = learned.outcome, problem.settings
     if outcome.converged and outcome.ess_per_draw >= settings.replicas_below:
         return learned
-    cost = replace(fitted.cost, evaluations=outcome.evaluations)
+    cost = Cost(outcome.evaluations, outcome.seconds)
     spending = problem.spend(settings.budget.replicas, cost)
     if not _adaptation_fits(spending, settings.replicas):
         return learned

@@ -97,7 +97,12 @@ def _run(
 
 
 def polish(problem: Problem, fitted: Fitted) -> Fitted:
-    """Train at full length on the last draws if the budget allows; return the better proposal."""
+    """Train at full length on the last draws if the budget allows; return the better proposal.
+
+    A result that is polished, such as that of a resumed run, is returned as it is.
+    """
+    if fitted.polished:
+        return fitted
     spending = problem.spend(problem.settings.budget.rounds, fitted.cost)
     if not spending.allows(training_evaluations(problem.settings)):
         return fitted
@@ -110,7 +115,7 @@ def polish(problem: Problem, fitted: Fitted) -> Fitted:
     better = proposal if proposal.ess > fitted.proposal.ess else fitted.proposal
     better = replace(better, history=proposal.history)
     reached: list[Row] = [*fitted.reached, {"seconds": cost.seconds, "ess": better.ess}]
-    return replace(fitted, proposal=better, cost=cost, reached=reached, settled=True)
+    return replace(fitted, proposal=better, cost=cost, reached=reached, settled=True, polished=True)
 
 
 def train_on_draws(problem: Problem, draws: np.ndarray, found: Found) -> Fitted:
