@@ -65,6 +65,7 @@ def test_networks_are_involutive_and_keep_volume(transition, getkey):
     assert np.abs(np.linalg.slogdet(np.asarray(slopes))[1]).max() < 1e-9
 
 
+@pytest.mark.deep
 def test_wider_networks_come_closer(getkey):
     transition, epsilon = u.DEPENDENT, 0.02
     phi, pi = points(transition, getkey())

@@ -105,6 +105,7 @@ def test_learn_sample_report(quick_learn, capsys):
     assert "What the proposal does" in page and "Learning" in page  # kept in the file of draws
 
 
+@pytest.mark.deep
 def test_evidence_and_its_report(capsys):
     """log Z of exp(-|x|²/2) in the plane is log 2π; the report shows what was written."""
     target = read_target("posterior.py:target")

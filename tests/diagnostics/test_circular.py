@@ -48,6 +48,7 @@ def test_chains_on_two_sides_of_the_circle_disagree(values):
     assert found["r_hat"] > 1.5 and found["ess_bulk"] < 50
 
 
+@pytest.mark.deep
 def test_a_mode_across_the_seam_is_one(tmp_path):
     """Summary, picture and file of an angle at ±π, beside the linear figures, which are wrong."""
     import jax.numpy as jnp

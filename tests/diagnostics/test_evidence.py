@@ -67,6 +67,7 @@ def test_autocorrelated_chains_have_a_larger_error():
     assert bridge(weigh(y), weigh(slow)).error > 1.1 * bridge(weigh(y), weigh(x)).error
 
 
+@pytest.mark.deep
 def test_the_proposal_of_a_learned_bijection_counts_its_jacobian():
     target = inv.targets.gaussian(2)
     kernel = proposal([[0.0, 0.0]], 1.0, target, g=Affine(jnp.zeros(2), jnp.full(2, 1 / 1.2)))

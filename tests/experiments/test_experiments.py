@@ -169,6 +169,7 @@ def test_the_recipes_score_tells_shifted_draws_from_exact_ones():
         assert score(reference(name), exact + 0.1 * exact.std()) > 6.0
 
 
+@pytest.mark.deep
 def test_an_experiment_that_is_ended_keeps_the_seeds_it_had(tmp_path, monkeypatch):
     from involutive.experiments import recipe
 

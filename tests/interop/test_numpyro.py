@@ -219,6 +219,7 @@ def test_summary_and_arviz_work(capsys):
     np.testing.assert_allclose(stats_group["lp"], -energy)
 
 
+@pytest.mark.deep
 def test_sampling_goes_on_from_a_post_warmup_state():
     mcmc = run()
     first, last = mcmc.get_samples(group_by_chain=True)["mu"], mcmc.last_state

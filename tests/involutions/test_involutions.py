@@ -90,6 +90,7 @@ def test_no_matrix_parameter_blows_up(size):
     assert float(jnp.max(error)) <= 1e-5
 
 
+@pytest.mark.deep
 def test_matrix_stays_safe_after_large_optimiser_steps(getkey):
     """Adam at rate 1 on a loss that wants v and w orthogonal, and the map to grow."""
     block, z = inv.MatrixBlock.random(getkey(), 4), jr.normal(getkey(), (64, 4))

@@ -95,6 +95,7 @@ def test_ten_million_points_return(name, x64, record):
         assert exact == count and outside == 0
 
 
+@pytest.mark.deep
 @precisions
 def test_hostile_weights_return_or_are_rejected(x64):
     """Weights six times too large send points to 10^7: beyond float32's range, not float64's."""
@@ -157,6 +158,7 @@ def test_gradients_flow_through_the_rounding(name, getkey):
         assert bool(jnp.allclose(a, b, rtol=1e-4, atol=1e-7))
 
 
+@pytest.mark.deep
 def test_positions_start_and_stay_on_the_lattice(getkey):
     kernel = inv.Kernel(skewed(2), inv.lattice(inv.paper_network(0, 2, 4)), inv.standard_normal(4))
     draws = inv.sample(kernel, key=0, num_chains=8, num_samples=50)

@@ -173,6 +173,7 @@ def test_planted_bug_is_caught(make):
     assert least_p(make(), steps=16) < LEVEL
 
 
+@pytest.mark.deep
 def test_transports_that_bend_are_exact_too():
     assert least_p(ladder(transports=bends())) > LEVEL
 
@@ -218,6 +219,7 @@ def run(kernel: Any, **options: Any) -> np.ndarray:
     return inv.sample(kernel, **settings).positions
 
 
+@pytest.mark.deep
 def test_resumed_runs_have_the_same_draws(tmp_path):
     kernel = ladder()
     whole = run(kernel, num_warmup=3)
@@ -235,6 +237,7 @@ def test_saved_ladders_load(tmp_path):
     np.testing.assert_array_equal(run(loaded), run(kernel))
 
 
+@pytest.mark.deep
 def test_in_a_cycle_other_kernels_hand_the_replicas_on():
     kernel = inv.Cycle([ladder(), inv.random_walk(gaussian(), 0.3)])
     rows = run(kernel, num_chains=64, num_samples=200).reshape(-1, DIM)
@@ -315,6 +318,7 @@ def test_adapted_ladder_finds_all_modes_and_log_z():
     assert "round trips" in str(ladder)
 
 
+@pytest.mark.deep
 def test_adaptation_of_a_gaussian_needs_few_replicas():
     """Two short rounds and a measurement: the evidence is right, and the kernel samples."""
     settings = inv.Adaptation(rounds=3, ladders=16, learned_swaps=False)

@@ -87,6 +87,7 @@ def test_a_kernel_that_misses_a_mode_is_not_trusted():
     assert "starts disagree" in found  # half of the chains that start elsewhere start in the mode
 
 
+@pytest.mark.deep
 def test_what_chains_visit_is_not_missed(monkeypatch):
     """Where the proposal is poor, local moves may still reach everything."""
     target = two(narrow=0.9, apart=2.2)

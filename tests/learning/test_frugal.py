@@ -147,6 +147,7 @@ def test_a_budget_binds(evaluations):
     assert kernel.outcome.converged or "budget" in kernel.outcome.advice
 
 
+@pytest.mark.deep
 def test_an_interruption_keeps_what_was_weighed_and_resumes(tmp_path, monkeypatch):
     """The run that goes on ends with the kernel of one that was not interrupted."""
     path = tmp_path / "learning.inv"

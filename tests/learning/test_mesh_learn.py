@@ -38,6 +38,7 @@ def run(learn: bool) -> list[str]:
     return done.stdout.strip().splitlines()
 
 
+@pytest.mark.deep
 def test_batches_are_spread_over_four_devices():
     assert run(learn=False) == ["4 16"]
 

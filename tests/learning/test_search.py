@@ -189,6 +189,7 @@ def test_a_spike_of_no_mass_leaves_the_way_into_it():
     )
 
 
+@pytest.mark.deep
 def test_climbs_go_on_where_modes_lie_far_beyond_the_start():
     """Of modes at 0, 8, …, 120 on a line, X and X stretched fourfold reach the first few."""
     places = 8.0 * np.arange(16)

@@ -82,6 +82,7 @@ def test_no_two_steps_share_a_key():
     assert keys_used_twice(chains=70, steps=50) == 0
 
 
+@pytest.mark.deep
 def test_many_chains_run_in_wide_blocks():
     """And draw what narrow ones draw, but for rounding."""
     wide = run(num_chains=1030, num_samples=3)
@@ -129,6 +130,7 @@ def test_thinning_keeps_every_kth_state():
     np.testing.assert_allclose(third.acceptance_rate, mean_rate, rtol=1e-12)
 
 
+@pytest.mark.deep
 def test_warm_up_is_thrown_away():
     assert same(run(num_warmup=25).positions, run(num_samples=65).positions[:, 25:])
     assert same(

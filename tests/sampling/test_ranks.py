@@ -83,6 +83,7 @@ def rank_test(case: Case, level: float = LEVEL) -> tuple[bool, float, int]:
     return True, p, total
 
 
+@pytest.mark.deep
 def test_ranks_tell_right_from_wrong():
     """A slice of the tests below: the ranks of a random walk, and of one that cannot go back."""
     assert fairness(ranks(RIGHT["random walk"](), 3000, 0)) > LEVEL

@@ -109,6 +109,7 @@ def _check_unbiased(means, errors, lengths, least):
     assert (np.abs(means - 1) < 1.96 * errors).mean() > least
 
 
+@pytest.mark.deep
 def test_stopping_does_not_bias(walk):
     _check_unbiased(*_stopped_means(walk, 80, inv.Until(ess=120)), least=0.85)
 

@@ -135,6 +135,7 @@ def stein(log_prob, x):
     return worst
 
 
+@pytest.mark.deep
 def test_starts_and_their_densities_are_of_one_law(getkey):
     """All supports at once: one compilation."""
     parameters = inv.Parameters({name: make() for name, make in SUPPORTS.items()})
@@ -144,6 +145,7 @@ def test_starts_and_their_densities_are_of_one_law(getkey):
     assert stein(law.log_prob, draws) < 4.5
 
 
+@pytest.mark.deep
 def test_priors_and_their_densities_are_of_one_law(getkey):
     """Draws by a KS test on values, the density by Stein on coordinates, with its constant."""
     parameters = inv.Parameters({name: make() for name, (make, _) in PRIORS.items()})
@@ -272,6 +274,7 @@ def test_values_as_a_dict_and_as_a_vector():
     assert float(by_name) == float(as_dict) == float(as_vector.log_density(x))
 
 
+@pytest.mark.deep
 def test_moves_keep_declared_distributions(getkey):
     """Exact draws in, steps of a plain kernel, the same values out; and it moves."""
     parameters = inv.Parameters(

@@ -122,6 +122,7 @@ def test_a_row_that_kills_its_worker_is_named():
     assert np.flatnonzero(np.isnan(values)).tolist() == [5]
 
 
+@pytest.mark.deep
 def test_draws_do_not_depend_on_the_pool(processes):
     def draws(executor):
         kernel = inv.random_walk(target_of(densities.quadratic, executor), 0.5)

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import pytest
 
 import involutive as inv
 from involutive.training.ai_sampler import AiSampler, AiSamplerConfig, ai_network, logit
@@ -36,6 +37,7 @@ def test_the_critic_changes_its_sign_under_the_involution(getkey):
     np.testing.assert_allclose(back, -there, atol=1e-9)
 
 
+@pytest.mark.deep
 def test_training_raises_acceptance(getkey):
     kernel = sampler(3.0)
     objective = AiSampler(AiSamplerConfig(batch=64, critic_width=16, critic_steps=2))

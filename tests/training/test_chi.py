@@ -107,6 +107,7 @@ def test_rollouts_visit_what_the_kernel_proposes(getkey):
     np.testing.assert_array_equal(paths.positions[:, 0], starts)
 
 
+@pytest.mark.deep
 def test_states_without_density_are_never_reached(getkey):
     """Outside the support a rollout goes on, but the chain does not: weights and gradients hold."""
     inside = inv.Target(

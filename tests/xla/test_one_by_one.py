@@ -128,6 +128,7 @@ def test_a_density_that_cannot_be_mapped_is_left_to_whoever_maps_it():
     assert not isinstance(inv.Target(log_density, dim=2).log_density, OneByOne)
 
 
+@pytest.mark.deep
 def test_chains_of_such_a_density_run_side_by_side():
     """Batched LAPACK calls at once would wait for each other where cores are few."""
     target = inv.Target(_evidence(40), dim=2)

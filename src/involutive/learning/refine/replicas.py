@@ -34,7 +34,8 @@ def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
     """The better of a composed kernel and a ladder of replicas from its proposal to the target.
 
     A kernel that converged is better than one that did not; of two that did, the one with more
-    effective draws per unit of work is better. Work is the number of operations in evaluations of
+    effective draws per unit of work is better, of two that did not, the one with the lower R-hat.
+    Work is the number of operations in evaluations of
     the density and of q, which unlike seconds does not depend on the load of the machine.
     """
     outcome, settings = learned.outcome, problem.settings
@@ -110,10 +111,15 @@ def _adapted_ladder(
 
 
 def _ess_per_work(learned: Learned, problem: Problem, fitted: Fitted) -> float:
-    """Effective draws per million counted operations; negative where chains disagree."""
+    """Effective draws per million counted operations; minus R-hat where chains disagree.
+
+    A cheap step that leads nowhere has many effective draws per operation, so work does not count
+    before chains agree.
+    """
     outcome = learned.outcome
-    value = outcome.ess_per_draw / work_per_step(learned.kernel, problem, fitted) * 1e6
-    return value if outcome.converged else value - 1e6
+    if not outcome.converged:
+        return -outcome.r_hat if np.isfinite(outcome.r_hat) else -np.inf
+    return outcome.ess_per_draw / work_per_step(learned.kernel, problem, fitted) * 1e6
 
 
 def work_per_step(kernel: AbstractKernel, problem: Problem, fitted: Fitted) -> float:

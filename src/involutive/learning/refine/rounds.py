@@ -32,7 +32,7 @@ def another_round_allowed(problem: Problem, fitted: Fitted, last_seconds: Number
     settings = problem.settings
     if fitted.settled or fitted.rounds >= settings.most_rounds:
         return False
-    if not problem.has_time(settings.refine.training_seconds):
+    if not problem.has_time(settings.refine.training_seconds) or _hopeless(fitted, settings):
         return False
     spending, refine = problem.spend(settings.budget.rounds, fitted.cost), settings.refine
     evaluations = len(fitted.states) * _steps(fitted, settings) + 2 * refine.judged
@@ -101,7 +101,7 @@ def polish(problem: Problem, fitted: Fitted) -> Fitted:
 
     A result that is polished, such as that of a resumed run, is returned as it is.
     """
-    if fitted.polished:
+    if fitted.polished or _hopeless(fitted, problem.settings):
         return fitted
     spending = problem.spend(problem.settings.budget.rounds, fitted.cost)
     if not spending.allows(training_evaluations(problem.settings)):
@@ -116,6 +116,12 @@ def polish(problem: Problem, fitted: Fitted) -> Fitted:
     better = replace(better, history=proposal.history)
     reached: list[Row] = [*fitted.reached, {"seconds": cost.seconds, "ess": better.ess}]
     return replace(fitted, proposal=better, cost=cost, reached=reached, settled=True, polished=True)
+
+
+def _hopeless(fitted: Fitted, settings: LearnSettings) -> bool:
+    """Whether rounds have left the proposal without effective draws; replicas can use the time."""
+    refine = settings.refine
+    return fitted.rounds >= refine.hopeless_rounds and fitted.proposal.ess < refine.hopeless
 
 
 def train_on_draws(problem: Problem, draws: np.ndarray, found: Found) -> Fitted:

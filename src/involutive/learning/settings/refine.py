@@ -19,6 +19,8 @@ class RefineSettings:
         same_quantiles: the quantiles of every coordinate that are compared. [a guess]
         training_seconds: seconds left below which nothing is trained, since training and metrics
             must be compiled. [measured by `python -m involutive.bench.budgets`]
+        hopeless: effective draws per draw below which further rounds are not tried. [a guess]
+        hopeless_rounds: rounds after which that is asked. [a guess]
         local_share: probability of a local move in the chains of a round. [a guess]
         tuning_points: draws that the step size of a local move is tuned on. [a guess]
         tuning_rounds: updates of the step size. [a guess]
@@ -51,6 +53,8 @@ class RefineSettings:
     same: Number = 0.1
     same_quantiles: tuple[Number, Number] = (0.1, 0.9)
     training_seconds: Number = 12.0
+    hopeless: Number = 0.005
+    hopeless_rounds: int = 2
     local_share: Number = 0.5
     tuning_points: int = 128
     tuning_rounds: int = 30
