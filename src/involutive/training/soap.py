@@ -75,7 +75,7 @@ def scale_by_soap(
     return optax.GradientTransformation(init, update)
 
 
-def _transpose(x: Stack) -> Stack:
+def _transpose(x: Float[Array, "k a b"]) -> Float[Array, "k b a"]:
     return jnp.swapaxes(x, -1, -2)
 
 
