@@ -81,7 +81,7 @@ class Config:
         ("mog2_1d", OURS), ("ring5", OURS), ("five_modes", OURS),
     )  # fmt: skip
     seeds: int = 5
-    steps: tuple[int, ...] = (30_000, FOREVER, 10_000, 30_000, 30_000, 30_000)
+    steps: tuple[int, ...] = (90_000, FOREVER, 10_000, 40_000, 90_000, 30_000)
     restarts: int = 4
     brief: int = 2500
     chains: int = 8192

@@ -9,7 +9,7 @@ from involutive.core.errors import check, check_count
 from involutive.training.soap import scale_by_soap
 
 EARLY = 0.1  # share of a training of `mixing` before its rates fall
-FIRST_SHARE = 1 / 3  # of the ratio's weight at the first update of `mixing`; measured on mog6
+FIRST_SHARE = 1 / 3  # of the ratio's weight at the first update of `mixing`; one seed of mog6
 LONGEST = 5.0  # norm that gradients of the generator are clipped at in `mixing`; a guess
 
 
@@ -45,8 +45,8 @@ class MganConfig:
             ratio. `min(1, r)` has no gradient above one and hardly any far below; this has one
             everywhere, and it alone asks for r = 1, where every proposal is accepted.
         first_share: share of μ that the first update has; the weight grows to μ geometrically
-            over `growth` updates. At the full weight from the start networks stay near the
-            identity, which has r = 1.
+            over `growth` updates. At the full weight from the start, proposals of one network on
+            mog6 stayed dependent on the state (0.07 effective draws per draw, 0.35 with growth).
         growth: updates over which the weight of the ratio grows.
         first_ratio: weight of `E[log(1 + 1/r)]` over first proposals from X, which asks that
             those are accepted, because the second term meets no states of X. A quarter of a
@@ -150,8 +150,8 @@ class MganConfig:
 
         Pass `scale`, the standard deviation of the target, and `decay`, the length of training:
         after the share `held` of it the rates fall, because most is gained while they do, and the
-        weight of the ratio grows all along. The generator is optimised by SOAP: a training that
-        went on by it for 5 000 updates on mog6 gained twice what Adam gained in acceptance.
+        weight of the ratio grows all along. The generator is optimised by SOAP: 5 000 updates
+        from one trained network on mog6 raised acceptance by 0.044, and by 0.022 with Adam.
         """
         growing = {} if decay is None else {"first_share": FIRST_SHARE, "growth": decay}
         config = {

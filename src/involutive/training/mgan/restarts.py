@@ -1,8 +1,7 @@
 """Adversarial training from several networks: short trainings first, then a long one of the best.
 
-Early in training a network settles on which part of π becomes which mode, and no later update
-undoes that: networks that differ in nothing but their key end far apart. So several are trained
-briefly, and the one with the most effective draws per draw on held-out draws is trained on.
+Networks that differ in nothing but their key are far apart after a short training. So several are
+trained briefly, and the one with the most effective draws per draw on held-out draws is trained on.
 """
 
 from collections.abc import Callable
