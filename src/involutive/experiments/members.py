@@ -52,9 +52,9 @@ GRID = ((0.01, 5e-5), (0.01, 5e-4), (0.1, 5e-5), (0.1, 5e-4))  # clamp and rate 
 FAMILY = ("lambda=1", "lambda<1", "pairwise", "combined", OURS)
 SIZE = 32  # coordinates of state and auxiliary together, as in the paper's 2 + 30
 COMPONENTS = 12  # of the learned mixture; a guess, twice the modes of mog6
-# the paper's network divides states by this share of their standard deviation: trainings of 2 500 to
-# 3 000 steps on one seed of mog6 accepted 0.39 to 0.52 with 0.35 to 0.6 (seven that mixed, by several
-# settings), and 0.31 to 0.37 with 1 (nine)
+# the paper's network divides states by this share of their standard deviation: trainings of 2 500
+# to 3 000 steps on one seed of mog6, by several settings, accepted 0.39 to 0.52 with 0.35 to 0.6
+# (the seven that mixed), and 0.31 to 0.37 with 1 (nine)
 NETWORK_SCALE = 0.45
 FOREVER = 10**7  # steps of a training that a time limit ends
 
