@@ -190,8 +190,8 @@ def fit(
 
     history.append(look(kernel, {}))
     lowest = measure = history[0]["held_out"]
+    advance = run_chunk(kernel, config.steps)
     before, total = part or (0, config.steps)
-    advance = run_chunk(kernel, total)
     with Progress(label, total, progress) as bar:
         while step < config.steps:
             count = min(config.chunk, config.steps - step)
