@@ -227,6 +227,21 @@ def test_the_ratio_is_in_the_loss_with_its_weight(getkey):
     np.testing.assert_allclose(gained, 1.5 * found[0]["unevenness"], rtol=1e-4)
 
 
+def test_the_weight_of_the_ratio_grows_to_its_full_size(getkey):
+    kernel = small_kernel()
+    data, found = data_of(kernel, getkey()), []
+    for share in (1.0, 0.25):
+        config = MganConfig.mixing(first_share=share, growth=4, ratio=2.0, **SMALL)
+        objective = Mgan(config)
+        update, memory = eqx.filter_jit(objective.update), objective.init(kernel, jr.key(0))
+        for count in (0, 2, 4):
+            figures = update(kernel, memory._replace(count=jnp.asarray(count)), data, jr.key(1))[2]
+            found.append(figures["generator_loss"] / figures["unevenness"])
+    # geometrically: a quarter at first, a half in the middle, all at the end
+    missing = np.array(found[:3]) - np.array(found[3:])
+    np.testing.assert_allclose(missing, [1.5, 1.0, 0.0], atol=1e-4)
+
+
 @pytest.mark.deep
 def test_the_mixing_objective_raises_effective_draws(getkey):
     """Two modes on the line: a few hundred updates of the paper's network, made small."""
@@ -255,6 +270,8 @@ def test_refusals(getkey):
         MganConfig(steps=0)
     with pytest.raises(inv.InputError, match="ratio must not be negative, got -1"):
         MganConfig.mixing(ratio=-1.0)
+    with pytest.raises(inv.InputError, match=r"first_share must be in \(0, 1\], got 0"):
+        MganConfig.mixing(first_share=0.0)
     with pytest.raises(inv.InputError, match=r"leak must be in \[0, 1\), got 1"):
         MganConfig(leak=1.0)
     with pytest.raises(inv.InputError, match=r"penalised must be in \(0, 1\], got 0"):

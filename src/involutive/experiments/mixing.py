@@ -79,7 +79,7 @@ class Config:
         ("mog2_1d", OURS), ("ring5", OURS), ("five_modes", OURS),
     )  # fmt: skip
     seeds: int = 5
-    steps: tuple[int, ...] = (40_000, FOREVER, 10_000, 40_000, 40_000, 10_000)
+    steps: tuple[int, ...] = (60_000, FOREVER, 10_000, 60_000, 60_000, 30_000)
     chains: int = 8192
     walk: int = 10
     draws: int = 1000

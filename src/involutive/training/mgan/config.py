@@ -6,8 +6,10 @@ from typing import Any
 import optax
 
 from involutive.core.errors import check, check_count
+from involutive.training.soap import scale_by_soap
 
 EARLY = 0.1  # share of a training of `mixing` before its rates fall
+FIRST_SHARE = 1 / 3  # of the ratio's weight at the first update of `mixing`; one seed of mog6
 LONGEST = 5.0  # norm that gradients of the generator are clipped at in `mixing`; a guess
 
 
@@ -15,15 +17,16 @@ def _rmsprop() -> optax.GradientTransformation:
     return optax.rmsprop(5e-4)
 
 
-def _adam(
-    learning_rate: float, decay: int | None, held: float = 0.5
-) -> optax.GradientTransformation:
-    """Adam whose rate is constant for a share of `decay` steps, then falls along a cosine."""
+def _rate(learning_rate: float, decay: int | None, held: float = 0.5) -> optax.ScalarOrSchedule:
+    """A rate that is constant for a share of `decay` steps, then falls along a cosine."""
     if decay is None:
-        return optax.adam(learning_rate, b1=0.5, b2=0.9)
+        return learning_rate
     first = int(held * decay)
     fall = optax.cosine_decay_schedule(learning_rate, max(decay - first, 1))
-    rate = optax.join_schedules([optax.constant_schedule(learning_rate), fall], [first])
+    return optax.join_schedules([optax.constant_schedule(learning_rate), fall], [first])
+
+
+def _adam(rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
     return optax.adam(rate, b1=0.5, b2=0.9)
 
 
@@ -41,6 +44,10 @@ class MganConfig:
         ratio: μ, the weight of `E[√(1 + log²r) - 1]` over those proposals, r the acceptance
             ratio. `min(1, r)` has no gradient above one and hardly any far below; this has one
             everywhere, and it alone asks for r = 1, where every proposal is accepted.
+        first_share: share of μ that the first update has; the weight grows to μ geometrically
+            over `growth` updates. At the full weight from the start, proposals of one network on
+            mog6 stayed dependent on the state (0.07 effective draws per draw, 0.35 with growth).
+        growth: updates over which the weight of the ratio grows.
         first_ratio: weight of `E[log(1 + 1/r)]` over first proposals from X, which asks that
             those are accepted, because the second term meets no states of X. A quarter of a
             batch is enough.
@@ -61,6 +68,8 @@ class MganConfig:
     pairwise: bool = False
     proposals: bool = False
     ratio: float = 0.0
+    first_share: float = 1.0
+    growth: int = 1
     first_ratio: float = 0.0
     batch: int = 256
     critic_steps: int = 1
@@ -77,7 +86,9 @@ class MganConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "data_steps", "critic_steps", "critic_width", "critic_depth"):
             check_count(name, getattr(self, name))
+        check_count("growth", self.growth)
         check_count("batch", self.batch, least=2)
+        check(0 < self.first_share <= 1, f"first_share must be in (0, 1], got {self.first_share}")
         check(0 <= self.balance <= 1, f"balance must be in [0, 1], got {self.balance}")
         check(self.scale > 0, f"scale must be positive, got {self.scale}")
         for name in ("ratio", "first_ratio"):
@@ -116,8 +127,8 @@ class MganConfig:
         count = int(changes.get("critic_steps", 3))
         config = MganConfig(
             critic_steps=count, clamp=None, penalty=1.0, scale=4.0,
-            optimiser=_adam(learning_rate, decay),
-            critic_optimiser=_adam(learning_rate, None if decay is None else count * decay),
+            optimiser=_adam(_rate(learning_rate, decay)),
+            critic_optimiser=_adam(_rate(learning_rate, decay and count * decay)),
         )  # fmt: skip
         return replace(config, **changes)
 
@@ -138,17 +149,24 @@ class MganConfig:
             min_θ max_D  E[D(x, x̃)] - E[D(x, φ')] + μ E[√(1 + log²r) - 1],    x, x̃ ~ p
 
         Pass `scale`, the standard deviation of the target, and `decay`, the length of training:
-        after a tenth of it the rates fall, because most is gained while they do.
+        after a tenth of it the rates fall, because most is gained while they do, and the
+        weight of the ratio grows all along. The generator is optimised by SOAP: 5 000 updates
+        from one trained network on mog6 raised acceptance by 0.044, and by 0.022 with Adam.
         """
+        growing = {} if decay is None else {"first_share": FIRST_SHARE, "growth": decay}
         config = {
             "balance": 0.0, "pairwise": True, "proposals": True, "ratio": 0.3, "first_ratio": 0.1,
             "critic_width": 128, "critic_depth": 2, "leak": 0.2, "critic_steps": 1,
             "penalised": 0.25,
-        } | changes  # fmt: skip
+        } | growing | changes  # fmt: skip
         count = int(config["critic_steps"])
-        clip = optax.clip_by_global_norm(LONGEST)
+        soap = optax.chain(
+            optax.clip_by_global_norm(LONGEST),
+            scale_by_soap(),
+            optax.scale_by_learning_rate(_rate(learning_rate, decay, EARLY)),
+        )
         falling = {
-            "optimiser": optax.chain(clip, _adam(learning_rate, decay, EARLY)),
-            "critic_optimiser": _adam(learning_rate, decay and count * decay, EARLY),
+            "optimiser": soap,
+            "critic_optimiser": _adam(_rate(learning_rate, decay and count * decay, EARLY)),
         }
         return MganConfig.tuned(**(falling | config))

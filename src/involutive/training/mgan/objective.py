@@ -23,7 +23,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from involutive.core.errors import check
 from involutive.kernel.kernel import Kernel
@@ -50,11 +50,12 @@ class Critics(eqx.Module):
 
 
 class Memory(NamedTuple):
-    """What is kept between updates: the critics and both optimisers' states."""
+    """What is kept between updates: the critics, both optimisers' states and the updates made."""
 
     critics: Critics
     generator: Any
     critic: Any
+    count: Int[Array, ""]
 
 
 class Term(NamedTuple):
@@ -101,6 +102,7 @@ class Mgan(AbstractObjective):
             critics,
             config.optimiser.init(split_kernel(kernel)[0]),
             config.critic_optimiser.init(split_trainable(critics)[0]),
+            jnp.zeros((), jnp.int32),
         )
 
     def update(
@@ -119,7 +121,8 @@ class Mgan(AbstractObjective):
             terms = self._terms(kernel_of(params), data, key_generator, config.batch)
             value = -_fake_score(critics, terms)
             if config.ratio > 0:
-                value = value + config.ratio * unevenness(terms[-1].log_ratio)
+                weight = self._ratio_weight(memory.count)
+                value = value + weight * unevenness(terms[-1].log_ratio)
             if config.first_ratio > 0:
                 value = value + config.first_ratio * self._refusal(kernel_of(params), key_first)
             return value, terms
@@ -132,7 +135,8 @@ class Mgan(AbstractObjective):
             "critic_gap": gap, "generator_loss": value, "rollout_acceptance": _acceptance(terms),
             "unevenness": unevenness(terms[-1].log_ratio), "skipped": skipped,
         }  # fmt: skip
-        return eqx.combine(params, static), Memory(critics, generator, state), figures
+        memory = Memory(critics, generator, state, memory.count + 1)
+        return eqx.combine(params, static), memory, figures
 
     def held_out(self, kernel: Kernel, data: Data, key: Key[Array, ""]) -> Float[Array, ""]:
         """λ · (distance to the data after b steps) + (1-λ) · (dependence over m steps)."""
@@ -225,6 +229,13 @@ class Mgan(AbstractObjective):
             begun = jnp.broadcast_to(starts[:, None, :], states.shape)
             states = jnp.concatenate([begun, states], axis=2)
         return Term(other, states, chi, 1 - config.balance, paths.log_ratio)
+
+    def _ratio_weight(self, count: Int[Array, ""]) -> Float[Array, ""] | float:
+        """μ, or what it has grown to after `count` updates."""
+        config = self.config
+        if config.first_share == 1:
+            return config.ratio
+        return config.ratio * config.first_share ** (1 - jnp.minimum(count / config.growth, 1.0))
 
     def _refusal(self, kernel: Kernel, key: Key[Array, ""]) -> Float[Array, ""]:
         """`E[log(1 + 1/r)]` over first proposals from X."""
