@@ -24,8 +24,7 @@ class LookSettings:
         most_growth: maximum of these factors together. [a guess]
         jitter: noise on stretched draws of q, in standard deviations of q. [a guess]
         at_once: places that are compared at once, which bounds memory. [a guess]
-        at_once: int = 65_536
-    place_share: share of the evaluations left that the places may take. [a guess]
+        place_share: share of the evaluations left that the places may take. [a guess]
         climb_share: share of the evaluations left that climbs may take. [a guess]
         climb_gradients: gradients of a typical climb; the maximum is a hundred. [a guess]
         climbers: climbers of the search from which the final search has all of its climbs.
