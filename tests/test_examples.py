@@ -151,6 +151,7 @@ def test_hierarchical_logistic():
     np.testing.assert_allclose(ours["sd"], nuts["sd"], rtol=0.1)
 
 
+@pytest.mark.deep
 def test_a_proposal_that_follows_the_state_keeps_the_funnel_and_moves_in_it():
     module = example("state_dependent_proposal")
     fixed, following = module.compare(num_samples=600, num_chains=64).values()

@@ -268,6 +268,7 @@ def test_a_planted_bug_is_caught(many, exact, getkey, bug):
     assert invariance(many.at(data_set()), exact, getkey(), bug) > 6
 
 
+@pytest.mark.deep
 def test_the_kernel_of_other_data_is_caught(many, exact, getkey):
     assert invariance(many.at(data_set(at=2.0)), exact, getkey()) > 6
 

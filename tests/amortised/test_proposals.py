@@ -65,6 +65,7 @@ def test_the_density_of_a_proposal_is_that_of_its_draws(posteriors, kind):
     assert np.abs(error).max() < 1e-7 * (1 + np.abs(x).max())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["attention", "splines"])
 def test_untrained_proposals_leave_the_posterior_invariant(posteriors, kind, getkey):
     target = posteriors.at(data_set())
@@ -156,6 +157,7 @@ def test_splines_of_one_coordinate_are_refused(as_users_run):
         inv.amortise(line, key=0, settings=inv.AmortiseSettings(**TINY, splines=2), progress=False)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("at", "kept"), [(0.0, True), (1.5, False)])
 def test_a_fit_is_used_only_where_it_is_nearer_the_posterior(at, kept):
     """EM on a few draws makes a mixture worse that was right, and a wrong one better."""

@@ -29,6 +29,7 @@ def exact(count: int, seed: int) -> np.ndarray:
     return rows
 
 
+@pytest.mark.deep
 def test_many_wells_are_sixteen_times_two_modes():
     """65 536 modes from one mixture per coordinate, as an independent proposal."""
     target, draws = many_well(), exact(3000, 0)
