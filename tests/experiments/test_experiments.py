@@ -263,12 +263,14 @@ def test_the_number_of_seeds_is_for_experiments_that_have_several(tmp_path):
 def test_mixing_takes_up_what_an_earlier_run_left(tmp_path, monkeypatch):
     from involutive.experiments import mixing
 
-    config = mixing.Config((("mog6", mixing.OURS),), 2, (3,), 64, 10, 30, 200)
-    trained = []
-    monkeypatch.setattr(
-        mixing, "train", lambda name, *rest, _train=mixing.train, **more: trained.append(name)
-        or _train(name, *rest, **more)
-    )  # fmt: skip
+    config = mixing.Config((("mog6", mixing.OURS),), 2, (3,), 2, 1, 64, 10, 30, 200)
+    trained, made = [], mixing._Work.made
+
+    def noted(work, job, *rest):
+        trained.append(job.name)
+        return made(work, job, *rest)
+
+    monkeypatch.setattr(mixing._Work, "made", noted)
     (tmp_path / "first").mkdir()
     first = list(mixing.run(config, tmp_path / "first"))
     assert [len(data["ess"]) for data in first] == [1, 2] and len(trained) == 2

@@ -15,10 +15,11 @@ from involutive.bijections.couplings import mlp
 from involutive.diagnostics.metrics import ess_per_draw
 from involutive.training import fit as loop
 from involutive.training.fit import TrainConfig, fit
-from involutive.training.mgan import distance
+from involutive.training.mgan import distance, restarts
 from involutive.training.mgan.config import MganConfig
 from involutive.training.mgan.critics import Critic, clamped, gradient_penalty, pick
 from involutive.training.mgan.objective import Mgan, unevenness
+from involutive.training.mgan.restarts import Restarts
 from involutive.training.objective import AbstractObjective
 
 energy_distance = jax.jit(distance.energy_distance)
@@ -240,6 +241,43 @@ def test_the_weight_of_the_ratio_grows_to_its_full_size(getkey):
     # geometrically: a quarter at first, a half in the middle, all at the end
     missing = np.array(found[:3]) - np.array(found[3:])
     np.testing.assert_allclose(missing, [1.5, 1.0, 0.0], atol=1e-4)
+
+
+def test_the_network_with_most_effective_draws_is_trained_on(getkey, monkeypatch):
+    kernels, tried = [small_kernel(), small_kernel(0.1)], []
+    brief = Restarts(2, 1, Mgan(MganConfig.mixing(1e-9, **SMALL)), points=60)
+    config = TrainConfig(steps=3, chunk=1, patience=None, monitor=0, keep="last")
+    scores = {0: 0.1, 1: 0.7}
+
+    def scored(*arguments, **more):
+        done = fit(*arguments, **more)
+        if len(tried) < 2:
+            done.history[-1]["ess"] = scores[len(tried)]
+        tried.append((arguments[0], more["config"].steps, more["part"], more.get("memory"), done))
+        return done
+
+    monkeypatch.setattr(restarts, "fit", scored)
+    following = iter(kernels)
+    objective = Mgan(MganConfig.settling(1e-9, **SMALL))
+    restarts.fit_best(
+        lambda key: next(following), brief, objective, data_of(kernels[0], getkey()),
+        key=getkey(), config=config,
+    )  # fmt: skip
+    assert [(steps, part) for _, steps, part, _, _ in tried] == [
+        (1, (0, 3)),
+        (1, (1, 3)),
+        (1, (2, 3)),
+    ]
+    assert tried[2][0] is tried[1][4].kernel  # the second had more
+    critics = tried[2][3].critics
+    assert eqx.tree_equal(critics, tried[1][4].memory.critics)
+    with pytest.raises(
+        inv.InputError, match="steps must exceed those of the restarts, 2 x 1, got 2"
+    ):
+        restarts.fit_best(
+            small_kernel, brief, objective, np.ones((40, 1)), key=getkey(),
+            config=dataclasses.replace(config, steps=2),
+        )  # fmt: skip
 
 
 @pytest.mark.deep

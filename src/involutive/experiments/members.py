@@ -34,6 +34,7 @@ from involutive.training.ai_sampler import AiSampler, AiSamplerConfig, ai_networ
 from involutive.training.fit import Fit, TrainConfig, fit
 from involutive.training.mgan.config import MganConfig
 from involutive.training.mgan.objective import Mgan
+from involutive.training.mgan.restarts import Restarts, fit_best
 from involutive.training.objective import AbstractObjective
 
 PRINTED, OURS, LEARNED = "printed", "involutive", "learned"
@@ -56,6 +57,9 @@ COMPONENTS = 12  # of the learned mixture; a guess, twice the modes of mog6
 # (the seven that mixed), and 0.31 to 0.37 with 1 (nine)
 NETWORK_SCALE = 0.45
 FOREVER = 10**7  # steps of a training that a time limit ends
+
+
+Trainer = Callable[[Any, Key[Array, ""], Callable[[], bool]], Fit]
 
 
 def printed_name(clamp: float, rate: float) -> str:
@@ -141,9 +145,47 @@ def train(
     The last parameters are kept: rates have fallen to zero, or the held-out distance, which sees
     less than effective draws do, would choose.
     """
-    chunk = max(min(500, steps // 4), 1)
-    loop = TrainConfig(steps, chunk, None, seconds=seconds, keep="last", monitor=0)
+    loop = _loop(steps, seconds)
     return fit(kernel, objective, samples, key=key, config=loop, label=name, spent=spent)
+
+
+def trainer_of(
+    name: str, target: Target, steps: int, scale: float, restarts: int, brief: int
+) -> Trainer:
+    """What trains a member for `steps` generator steps, from any seed, compiled once for all.
+
+    Of the paper's network, `restarts` are trained for `brief` steps and the one that mixes best is
+    trained on; `steps` are those of all these trainings together.
+    """
+
+    def untrained(key: Key[Array, ""]) -> Kernel:
+        return kernel_of(name, target, key, scale)
+
+    if name != OURS:
+        objective = objective_of(name, steps, scale)
+
+        def once(samples: Any, key: Key[Array, ""], spent: Callable[[], bool]) -> Fit:
+            key_network, key_fit = jr.split(key)
+            kernel = untrained(key_network)
+            return train(name, objective, kernel, samples, key_fit, steps, spent=spent)
+
+        return once
+    first = Restarts(restarts, brief, Mgan(MganConfig.mixing(decay=brief, scale=scale)))
+    left = max(steps - restarts * brief, 1)
+    settling = Mgan(MganConfig.settling(decay=left, scale=scale))
+
+    def best(samples: Any, key: Key[Array, ""], spent: Callable[[], bool]) -> Fit:
+        return fit_best(
+            untrained, first, settling, samples, key=key, config=_loop(steps), label=name,
+            spent=spent,
+        )  # fmt: skip
+
+    return best
+
+
+def _loop(steps: int, seconds: float | None = None) -> TrainConfig:
+    chunk = max(min(500, steps // 4), 1)
+    return TrainConfig(steps, chunk, None, seconds=seconds, keep="last", monitor=0)
 
 
 def trained_network(target: Target, key: Key[Array, ""], steps: int, samples: Any) -> Kernel:

@@ -2,9 +2,11 @@
 
 The paper's network (state and auxiliary 32 coordinates together) is trained from scratch by a
 critic of pairs on raw proposals and the acceptance ratio, without any likelihood step, on mog6,
-mog2_1d, ring5 and five modes in six dimensions; a function block with a learned mixture for π by
-the same objective, and A-NICE-MC for the time that the paper's network took, on mog6. Time is that
-of the processor, compilation included: a machine that is busy with other work favours nobody.
+mog2_1d, ring5 and five modes in six dimensions: of several networks that are trained briefly, the
+one with the most effective draws on held-out draws is trained on, and its time is that of all. On
+mog6 also a function block with a learned mixture for π by the same objective, and A-NICE-MC for the
+time that the paper's network took. Time is that of the processor, compilation included: a machine
+that is busy with other work favours nobody.
 
 Every trained kernel is saved with its metrics in the folder `trained` of the result, and a run
 takes up what it finds there: a run that was ended goes on with the next seed. With `--quick` only
@@ -29,16 +31,14 @@ from involutive.experiments.members import (
     OURS,
     PEER,
     TITLES,
-    kernel_of,
-    objective_of,
-    train,
+    Trainer,
+    trainer_of,
     width_of,
 )
 from involutive.experiments.mixing_page import SHOWN, claims, draw, table
 from involutive.sampling.progress import Progress, hidden
 from involutive.storage.save_load import save
 from involutive.targets.target import Target
-from involutive.training.objective import AbstractObjective
 
 __all__ = ["Config", "claims", "draw", "run", "table"]
 
@@ -68,6 +68,8 @@ class Config:
             member whose training time it gets.
         seeds: how many seeds.
         steps: generator steps of each job.
+        restarts, brief: networks of the paper's kind that are trained briefly, and the steps of
+            each, before the best is trained on; they are among `steps`.
         chains, walk: chains from X and their steps.
         draws: draws of each of 64 chains in stationarity.
         training_draws: exact draws that a training sees.
@@ -79,7 +81,9 @@ class Config:
         ("mog2_1d", OURS), ("ring5", OURS), ("five_modes", OURS),
     )  # fmt: skip
     seeds: int = 5
-    steps: tuple[int, ...] = (60_000, FOREVER, 10_000, 60_000, 60_000, 30_000)
+    steps: tuple[int, ...] = (60_000, FOREVER, 10_000, 40_000, 60_000, 30_000)
+    restarts: int = 4
+    brief: int = 2500
     chains: int = 8192
     walk: int = 10
     draws: int = 1000
@@ -89,7 +93,9 @@ class Config:
     @staticmethod
     def quick() -> "Config":
         """The paper's network on mog6, once."""
-        return Config((("mog6", OURS),), 1, (10_000,), chains=4096, training_draws=20_000)
+        return Config(
+            (("mog6", OURS),), 1, (10_000,), restarts=2, chains=4096, training_draws=20_000
+        )
 
 
 class Job(NamedTuple):
@@ -145,12 +151,12 @@ class _Work:
         name, member, _, steps = jobs[0]
         target = MAKERS[name]()
         scale = width_of(target)
-        objective = objective_of(member, steps, scale)
+        trainer = trainer_of(member, target, steps, scale, self.config.restarts, self.config.brief)
         with Progress(f"{TITLES[member]} on {name}", len(jobs)) as bar:
             for number, job in enumerate(jobs):
                 limit = _seconds_of(job, found) if member == PEER else np.inf
                 with hidden():
-                    result = self.made(job, target, objective, scale, limit)
+                    result = self.made(job, target, trainer, limit)
                 bar.update(number + 1)
                 yield result
 
@@ -162,26 +168,20 @@ class _Work:
         with np.load(path, allow_pickle=False) as arrays:
             return {key: arrays[key] for key in arrays.files}
 
-    def made(
-        self, job: Job, target: Target, objective: AbstractObjective, scale: float, limit: float
-    ) -> dict[str, Any]:
+    def made(self, job: Job, target: Target, trainer: Trainer, limit: float) -> dict[str, Any]:
         """Train for at most `limit` seconds, measure, save."""
         config = self.config
-        keys = jr.split(jr.fold_in(jr.key(job.seed), list(MAKERS).index(job.target)), 5)
-        key_data, key_network, key_fit, key_walk, key_run = keys
+        keys = jr.split(jr.fold_in(jr.key(job.seed), list(MAKERS).index(job.target)), 4)
+        key_data, key_train, key_walk, key_run = keys
         samples = exact(target, key_data, config.training_draws)
-        kernel = kernel_of(job.member, target, key_network, scale)
         began = time.process_time()
-        done = train(
-            job.name, objective, kernel, samples, key_fit, job.steps,
-            spent=lambda: time.process_time() - began > limit,
-        )  # fmt: skip
+        done = trainer(samples, key_train, lambda: time.process_time() - began > limit)
         seconds = time.process_time() - began
         walk = from_start(done.kernel, _start(done.kernel), key_walk, config.chains, config.walk)
         states = walk.pop("positions")[:, [s for s in SHOWN if s <= config.walk]]
-        last = done.history[-1]
+        steps = done.history[-1]["step"] if job.steps == FOREVER else job.steps
         result = walk | stationary(done.kernel, key_run, config.draws)
-        result |= {"seconds": seconds, "trained_steps": last["step"], **_named(job)}
+        result |= {"seconds": seconds, "trained_steps": steps, **_named(job)}
         if job.target == "mog6" and job.seed == config.seed:
             result["states"] = states.astype(np.float32)
         if self.folder is not None:

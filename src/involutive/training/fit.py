@@ -182,8 +182,8 @@ def fit(
         data, held = split_samples(check_samples(samples, kernel.target.dim), key_split)
     memory = objective.init(kernel, key_init) if memory is None else memory
     monitor, skipped, step = _Monitor(objective, kernel, held, config, key_check), 0, 0
-    advance = run_chunk(kernel, config.steps)
     before, total = part or (0, config.steps)
+    advance = run_chunk(kernel, total)
     with Progress(label, total, progress) as bar:
         while step < config.steps:
             count = min(config.chunk, config.steps - step)
