@@ -14,12 +14,16 @@ from involutive.bijections.whitening import whitening
 from involutive.diagnostics.metrics import ess_per_draw, mode_weights
 from involutive.kernel.composite import Cycle
 from involutive.learning import learn as module
+from involutive.learning.arguments import problem_of
 from involutive.learning.budget import Budget
+from involutive.learning.find.search import find_modes
 from involutive.learning.fit.em import fit_mixture
+from involutive.learning.fit.fit import fit_proposal
 from involutive.learning.fit.mixture import Components, count_clusters, joined
 from involutive.learning.judge.independence import independence_metrics
 from involutive.learning.judge.measure import best_measured
 from involutive.learning.learn import learn
+from involutive.learning.refine.rounds import next_round, polish
 from involutive.sampling.sample import parameter_hash
 from involutive.storage.codec import Decoder, Encoder
 
@@ -164,15 +168,32 @@ def test_an_interrupted_round_resumes_to_the_same_kernel(tmp_path, monkeypatch):
     assert parameter_hash(resumed) == parameter_hash(whole)
 
 
+COUPLINGS = replace(
+    TINY["settings"], suffices=2.0, couplings_below=1.1, components=(1,), coupling_steps=20,
+    coupling_layers=2, coupling_width=8, most_rounds=1,
+    budget=inv.BudgetSettings(structure=1e-9),  # a structure would make rounds needless
+)  # fmt: skip
+
+
+def two_wide_modes():
+    """Two modes that a mixture of one component cannot describe."""
+    return inv.targets.mixture([[-3.0, -0.5], [3.0, 1.0]], [0.4, 0.6], sd=1.0)
+
+
+def test_a_round_runs_and_couplings_are_trained():
+    settings = replace(COUPLINGS, coupling_layers=1)
+    problem, _ = problem_of(two_wide_modes(), None, settings, None, 0, False, None)
+    fitted = next_round(problem, fit_proposal(problem, find_modes(problem, None)))
+    fitted = polish(problem, fitted)
+    stages = {row["stage"] for row in fitted.proposal.history}
+    assert fitted.rounds == 1 and {"log-variance", "likelihood"} <= stages
+    draws = inv.sample(fitted.proposal.kernel, key=1, num_chains=64, num_samples=200)
+    assert np.abs(draws.positions.mean((0, 1)) - [0.6, 0.4]).max() < 0.6
+
+
+@pytest.mark.deep
 def test_rounds_and_couplings_run():
-    """On something small: two modes that a mixture of one component cannot describe."""
-    settings = replace(
-        TINY["settings"], suffices=2.0, couplings_below=1.1, components=(1,), coupling_steps=20,
-        coupling_layers=2, coupling_width=8, most_rounds=1,
-        budget=inv.BudgetSettings(structure=1e-9),  # a structure would make rounds needless
-    )  # fmt: skip
-    target = inv.targets.mixture([[-3.0, -0.5], [3.0, 1.0]], [0.4, 0.6], sd=1.0)
-    kernel = learn(target, key=0, settings=settings, progress=False)
+    kernel = learn(two_wide_modes(), key=0, settings=COUPLINGS, progress=False)
     stages = {row["stage"] for row in kernel.outcome.history}
     assert kernel.outcome.rounds == 1 and {"log-variance", "likelihood"} <= stages
     draws = inv.sample(kernel, key=1, num_chains=64, num_samples=200, progress=False)

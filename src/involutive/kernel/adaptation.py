@@ -117,7 +117,7 @@ def tempered(
 
     Example:
         >>> import involutive as inv
-        >>> kernel = inv.tempered(inv.targets.mog2(), key=0, ladders=8, rounds=2)
+        >>> kernel = inv.tempered(inv.targets.mog2(), key=0, ladders=8, rounds=1, learned_swaps=False)
         >>> inv.sample(kernel, key=1, num_chains=4, num_samples=10).positions.shape
         (4, 10, 2)
     """
@@ -145,7 +145,8 @@ def adapt_ladder(kernel: Tempered, *, key: KeyLike, settings: Adaptation | None 
     Example:
         >>> import involutive as inv
         >>> plain = inv.tempered(inv.targets.mog2(), rounds=0)
-        >>> inv.adapt_ladder(plain, key=0, settings=inv.Adaptation(rounds=2, ladders=8)).warmup > 0
+        >>> short = inv.Adaptation(rounds=1, ladders=8, learned_swaps=False)
+        >>> inv.adapt_ladder(plain, key=0, settings=short).warmup > 0
         True
     """
     how = settings or Adaptation()

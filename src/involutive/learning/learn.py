@@ -111,14 +111,15 @@ def learn(
     """
     check_arguments(target, strategy, samples, checkpoint)
     problem, x = problem_of(target, initial, settings, budget, key, progress, mesh)
-    given = None if samples is None else from_samples(problem, samples)
     if strategy == "bootstrap":
         from involutive.learning.bootstrap import learn_by_bootstrap
 
         return learn_by_bootstrap(problem)
     saved = SavedStages(checkpoint, problem, view("live")(target) if live else None)
     with Progress("learning", None, progress, most=problem.plan.seconds) as bar:
-        last = given or (saved.read() if resume else None)
+        last = saved.read() if resume else None
+        if last is None and samples is not None:
+            last = saved.write(from_samples(problem, samples))
         tried, suffices = try_frugal(problem, start, last, saved, bar)
         if tried is not None and suffices:
             return tried

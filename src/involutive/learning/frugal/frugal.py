@@ -6,7 +6,8 @@
    batch from it, and judges it on that batch. It is repeated until batches cost more than they
    save.
 3. `later_search` ascends from other places. Modes that the mixture does not cover join it, and
-   step 2 is repeated.
+   step 2 is repeated; also after the last search, whose modes are then fitted but not searched for
+   once more.
 4. `kernel_from_weights` makes the kernel, which the importance weights judge.
 """
 
@@ -97,7 +98,9 @@ def learn_frugally(
                 while another_batch_pays(problem, weighed):
                     weighed = saved.write(next_batch(problem, weighed))
                     bar.update(ess_per_draw=weighed.ess)
-                if not weighed.ended:
+                if not weighed.ended and weighed.searches >= problem.settings.frugal.searches:
+                    weighed = replace(weighed, ended="finished")
+                elif not weighed.ended:
                     stage(3)
                     weighed = saved.write(later_search(problem, weighed))
     except OutOfBudget:

@@ -37,8 +37,7 @@ def later_search(problem: Problem, weighed: Weighed) -> Weighed:
     )
     missed = uncovered(problem, weighed, wide, modes)
     new = int(missed.sum())
-    last = weighed.searches + 1 >= frugal.searches
-    ended = "budget" if found.cut else "" if new and not last else "finished"
+    ended = "budget" if found.cut else "" if new else "finished"
     more = replace(
         weighed, archive=found.archive, ascents=weighed.ascents + len(found.climbed.tops),
         searches=weighed.searches + 1, new=new, ended=ended, cost=spending.cost,

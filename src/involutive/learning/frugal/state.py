@@ -36,7 +36,6 @@ class Weighed:
         fresh: whether modes joined `teaching` since the last batch, as Laplace components.
         searches: number of later searches.
         new: modes that the last of them found and the mixture did not cover.
-        gradients: whether ascents had gradients.
         ended: "" while learning continues, else "finished", "budget" or "interrupted".
         cost: evaluations and seconds so far.
         history: one row per batch.
@@ -55,7 +54,6 @@ class Weighed:
     fresh: bool = True
     searches: int = 0
     new: int = 0
-    gradients: bool = False
     ended: str = ""
     cost: Cost = field(default_factory=Cost)
     history: list[Row] = field(default_factory=list)
