@@ -50,6 +50,10 @@ def normal(target, means, variance=1.0):
     return inv.GaussianMixture(np.full(count, 1 / count), np.asarray(means, float), covariances)
 
 
+def independence(target, law):
+    return inv.Kernel(target, FunctionBlock(Identity((target.dim,))), law)
+
+
 @pytest.mark.parametrize(
     ("means", "variance", "share"),
     [([np.zeros(5)], 1.2, 0.5), ([np.zeros(5), np.full(5, 4.0)], [1.2, 0.1], 0.0)],
@@ -59,7 +63,8 @@ def test_a_mode_that_the_proposal_misses_is_weighed(means, variance, share):
     target = two()
     problem = problem_of(target)
     spending = problem.spend(1.0, Cost())
-    look = estimate_missed(problem, spending, normal(target, means, variance), jr.key(1))
+    proposal = independence(target, normal(target, means, variance))
+    look = estimate_missed(problem, spending, proposal, jr.key(1))
     assert abs(look.missed - share) < 0.1 and look.places > 1000 and look.climbs > 16
     if share:
         assert np.allclose(look.hills[0], 4.0, atol=0.3)
@@ -68,7 +73,7 @@ def test_a_mode_that_the_proposal_misses_is_weighed(means, variance, share):
 def blind(target, scale):
     """A learned kernel whose proposal is the wide mode alone, with a random walk beside it."""
     law = normal(target, [np.zeros(5)], 1.2)
-    proposal = inv.Kernel(target, FunctionBlock(Identity((5,))), law)
+    proposal = independence(target, law)
     kernel = inv.Mixture([inv.random_walk(target, scale), proposal], [0.5, 0.5])
     outcome = inv.Outcome(0.9, 0.9, 1.0, 0, 10_000, 1.0, True, "", looked=Looked(64, (1.0,)))
     starts = jnp.asarray(3.0 * np.random.default_rng(0).normal(size=(64, 5)))
@@ -174,7 +179,7 @@ def test_a_search_that_is_cut_short_counts_what_it_spent(ended, monkeypatch):
     target = two()
     kernel = blind(target, 0.1)
 
-    def cut(problem, spending, law, key):
+    def cut(problem, spending, proposal, key):
         spending.note(123)
         raise KeyboardInterrupt if ended == "interrupted" else OutOfBudget
 

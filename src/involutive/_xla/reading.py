@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
+from involutive._xla.compilation import SHORT
 from involutive._xla.constants import Missed, called, constants, small
 from involutive._xla.program import shape_of
 
@@ -47,7 +48,7 @@ class Reading(NamedTuple):
         missed: indices outside their axis, where what is indexed depends on the argument.
         bounded: whether it neither loops until a condition holds nor calls Python.
         out: shapes and dtypes of the result, as a pytree.
-        value: the program as a function; a loop in it is compiled once, however often it is called.
+        value: the program as a compiled function.
     """
 
     coordinates: np.ndarray
@@ -67,7 +68,7 @@ def reading_of(function: Callable, dim: int) -> Reading:
         coordinates, missed = _read(program)
     except Exception:  # an operation of another release of JAX; what cannot be read is not judged
         coordinates, missed = np.full(dim, PERHAPS), []
-    run = jaxpr_as_fun(program)
+    run = jax.jit(jaxpr_as_fun(program), compiler_options=SHORT)
     return Reading(coordinates, missed, bounded, out, lambda x: run(x)[0])
 
 

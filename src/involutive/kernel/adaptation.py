@@ -117,7 +117,7 @@ def tempered(
 
     Example:
         >>> import involutive as inv
-        >>> kernel = inv.tempered(inv.targets.mog2(), key=0, ladders=8, rounds=1, learned_swaps=False)
+        >>> kernel = inv.tempered(inv.targets.mog2(), ladders=8, rounds=1, learned_swaps=False)
         >>> inv.sample(kernel, key=1, num_chains=4, num_samples=10).positions.shape
         (4, 10, 2)
     """

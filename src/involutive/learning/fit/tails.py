@@ -20,6 +20,7 @@ from involutive.learning.fit.weighted import normal_around
 from involutive.learning.judge.independence import ROWS, chain_metrics
 from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Proposal
+from involutive.training.likelihood import proposal_law
 
 
 @jit_once
@@ -64,10 +65,12 @@ def _around(
     return normal_around(settings.fit, latent, own)
 
 
-def mixture_draws(kernel: Kernel, count: int, key: Key[Array, ""]) -> np.ndarray:
-    """Draws of a proposal that is a mixture in whitened coordinates."""
-    g = kernel.involution.g  # type: ignore[attr-defined]
-    latent = components_of(kernel.auxiliary).draws(count, generator(key))  # type: ignore[arg-type]
+def proposal_draws(kernel: Kernel, count: int, key: Key[Array, ""]) -> np.ndarray:
+    """Draws of an independence proposal; of a whitened mixture on the host, without compilation."""
+    g = getattr(kernel.involution, "g", None)
+    if not isinstance(g, Whitening) or not isinstance(kernel.auxiliary, GaussianMixture):
+        return BatchedDistribution(proposal_law(kernel)).draws(key, count)
+    latent = components_of(kernel.auxiliary).draws(count, generator(key))
     mean, factor = (np.asarray(part.unwrap(), np.float64) for part in (g.mean, g.factor))
     return (mean + latent @ factor.T).astype(g.mean.unwrap().dtype)
 

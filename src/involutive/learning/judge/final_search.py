@@ -24,7 +24,9 @@ from involutive.core.keys import generator, split
 from involutive.core.statistics import log_mean_exp
 from involutive.core.types import Number
 from involutive.diagnostics.coverage import ABOVE, STARTS, missed
+from involutive.kernel.kernel import Kernel
 from involutive.learning.find.annealing import finite_points
+from involutive.learning.fit.tails import proposal_draws
 from involutive.learning.judge.pilot import evaluations_per_step, run_chains
 from involutive.learning.outcome import Learned, Outcome
 from involutive.learning.problem import Problem, Spending
@@ -63,8 +65,8 @@ def final_search(problem: Problem, learned: Learned) -> tuple[Learned, FinalSear
     Returns:
         The kernel with its record, and the result of the search.
     """
-    outcome, law = learned.outcome, _proposal_distribution(learned)
-    if outcome.ended != "finished" or outcome.looked is None or law is None:
+    outcome, proposal = learned.outcome, _independence_proposal(learned)
+    if outcome.ended != "finished" or outcome.looked is None or proposal is None:
         return learned, FinalSearch()
     if not problem.has_time(problem.settings.look.least_seconds):
         return learned, FinalSearch()
@@ -73,8 +75,8 @@ def final_search(problem: Problem, learned: Learned) -> tuple[Learned, FinalSear
     spending = problem.spend(problem.settings.budget.look, spent)
     key_look, key_chains = split(jr.fold_in(problem.keys.early, 1), 2)
     try:
-        look = estimate_missed(problem, spending, law, key_look)
-        if look.missed > largest and _chains_visit(learned, spending, law, look, key_chains):
+        look = estimate_missed(problem, spending, proposal, key_look)
+        if look.missed > largest and _chains_visit(learned, spending, look, key_chains):
             look = replace(look, missed=0.0)
     except OutOfBudget:  # the outcome then shows that no search was made
         return learned.recorded(_at_cost(outcome, spending)), FinalSearch()
@@ -98,21 +100,21 @@ def _at_cost(outcome: Outcome, spending: Spending) -> Outcome:
 
 
 def estimate_missed(
-    problem: Problem, spending: Spending, law: AbstractDistribution, key: Key[Array, ""]
+    problem: Problem, spending: Spending, proposal: Kernel, key: Key[Array, ""]
 ) -> FinalSearch:
-    """Estimate the share of the mass that the proposal `law` misses."""
+    """Estimate the share of the mass that an independence proposal misses."""
     key_own, key_x, key_rng = split(key, 3)
     p, rng, settings = spending.density, generator(key_rng), problem.settings.look
-    q = BatchedDistribution(law, p.block)
+    q = BatchedDistribution(proposal_law(proposal), p.block)
     climbs = _climb_count(problem, p)
-    drawn = q.draws(key_own, settings.own_draws)
+    drawn = proposal_draws(proposal, settings.own_draws, key_own)
     drawn = drawn[np.isfinite(drawn).all(axis=1)]
     own = _log_ratio(p, q, drawn)
     if climbs < settings.fewest or not np.isfinite(own).any():
         return FinalSearch()
     log_z, top = log_mean_exp(own), float(np.max(own))
     x = BatchedDistribution(problem.initial).draws(key_x, settings.own_draws)
-    count = _places_per_group(problem, p, law)
+    count = _places_per_group(problem, p, q.law)
     groups = _groups(drawn, x, rng, settings)
     sizes = count, int(settings.best * climbs) // len(groups) + 1, settings.at_once
     best = np.concatenate([_highest_ratios(p, q, group, *sizes) for group in groups])
@@ -128,17 +130,13 @@ def estimate_missed(
 
 
 def _chains_visit(
-    learned: Learned,
-    spending: Spending,
-    law: AbstractDistribution,
-    look: FinalSearch,
-    key: Key[Array, ""],
+    learned: Learned, spending: Spending, look: FinalSearch, key: Key[Array, ""]
 ) -> bool:
     """Whether chains that start from q spend enough of their steps where q misses mass."""
     key_starts, key_chains = split(key, 2)
-    p, q = spending.density, BatchedDistribution(law, spending.density.block)
-    settings = spending.problem.settings.look
-    drawn = q.draws(key_starts, settings.chain_tries * settings.chains)
+    p, settings = spending.density, spending.problem.settings.look
+    q = BatchedDistribution(proposal_law(learned.proposal), p.block)
+    drawn = proposal_draws(learned.proposal, settings.chain_tries * settings.chains, key_starts)
     places = finite_points(p, drawn)[: settings.chains]
     if len(places) < settings.chains:
         return False
@@ -151,12 +149,13 @@ def _chains_visit(
     return bool(seen > settings.visited * look.missed)
 
 
-def _proposal_distribution(learned: Learned) -> AbstractDistribution | None:
-    """The distribution q of the kernel's independence proposal, None if it has none."""
+def _independence_proposal(learned: Learned) -> Kernel | None:
+    """The kernel's independence proposal, None if it has none."""
     try:
-        return proposal_law(learned.proposal)
+        proposal_law(learned.proposal)
     except (InputError, StopIteration):
         return None
+    return learned.proposal
 
 
 def _advice(share: Number) -> str:

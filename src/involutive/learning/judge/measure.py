@@ -7,14 +7,14 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
-from involutive._xla.batched import BatchedDistribution, OutOfBudget
+from involutive._xla.batched import OutOfBudget
 from involutive._xla.compilation import on_device
 from involutive.core.keys import split
 from involutive.core.types import Number
 from involutive.kernel.kernel import AbstractKernel, Kernel
 from involutive.learning.find.annealing import finite_points
 from involutive.learning.fit.tails import (
-    mixture_draws,
+    proposal_draws,
     pruned,
     with_best_tails,
     with_wide_component,
@@ -122,10 +122,8 @@ def pilot_starts(
     """
     count, judge = problem.settings.pilot_chains, problem.settings.judge
     kernel = fitted.proposal.kernel
-    if not is_mixture(kernel):
-        near = BatchedDistribution(proposal_law(kernel)).draws(key, judge.place_tries * count)
-    else:
-        near = mixture_draws(kernel, judge.mixture_tries * count, key)
+    tries = judge.mixture_tries if is_mixture(kernel) else judge.place_tries
+    near = proposal_draws(kernel, tries * count, key)
     far = fitted.found.starts[: judge.place_tries * count]
     try:
         near, far = finite_points(spending.density, near), finite_points(spending.density, far)
