@@ -24,6 +24,7 @@ from jaxtyping import Array, Key
 
 import involutive as inv
 from involutive.bijections.couplings import mlp
+from involutive.involutions.rotations import Rotation, Rotations
 from involutive.kernel.classical import a_nice_network
 from involutive.kernel.kernel import AbstractKernel, Kernel, Proposal, State, settle
 from zoo import additive, bent, spline
@@ -213,8 +214,13 @@ def paper(**settings: Any) -> Kernel:
 
 
 def orbit() -> AbstractKernel:
-    """A random element of a group that the target does not have, of exchange and one flip."""
-    group = inv.Symmetries(2, labels=[[[0], [1]]], flips=[[True, False]])
+    """A random element of a group that the target does not have: exchange, flip and rotations."""
+    planes = np.array([[1.0, 0.4], [0.2, 0.8]])
+    rotations = [
+        Rotation(np.array([0.3, -0.5]), planes, np.linalg.inv(planes), np.ones(1)),
+        Rotation(np.array([-0.4, 0.2]), np.eye(2), np.eye(2), np.ones(1)),
+    ]
+    group = inv.Symmetries(2, [[[0], [1]]], [[True, False]], Rotations(2, rotations))
     return inv.SymmetryMove(lopsided(), group)
 
 

@@ -57,11 +57,15 @@ def test_data_sets_and_the_density_are_enough(alone):
     assert near > far + 3 and target.dim == 1
 
 
-def leaves(many):
+def parameters(network):
     import equinox as eqx
     import jax
 
-    return jax.tree.leaves(eqx.filter(many.estimator, eqx.is_array))
+    return jax.tree.leaves(eqx.filter(network, eqx.is_array))
+
+
+def leaves(many):
+    return parameters(many.estimator)
 
 
 def test_an_interrupted_training_ends_where_it_would_have(alone, tmp_path, monkeypatch):
@@ -96,7 +100,7 @@ def test_a_resumed_training_compares_with_the_network_before_the_density(alone, 
     )
     second, _, _ = saved.read(room.DENSITY, *_second(alone))
     assert done == 1
-    assert any((a != b).any() for a, b in zip(leaves(first), leaves(second), strict=True))
+    assert any((a != b).any() for a, b in zip(parameters(first), parameters(second), strict=True))
 
 
 def _second(many):

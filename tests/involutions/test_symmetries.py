@@ -67,11 +67,45 @@ def test_particles_in_the_plane():
     found = inv.symmetries(inv.Target(log_density, 8), key=0)
     assert groups_of(found) == {frozenset(frozenset((2 * i, 2 * i + 1)) for i in range(4))}
     assert len(found.flips) == 2
+    assert found.num_rotations == 2  # of the centre, and of the rest about it
+    assert "rotation of space" in str(found)
+
+
+SKEW = np.array([[1.0, 0.7, 0.0], [0.0, 1.5, 0.4], [0.3, 0.0, 0.8]])
+SHELL = inv.Target(lambda x: -((jnp.sum((jnp.asarray(SKEW) @ (x - 1.0)) ** 2) - 4.0) ** 2), 3)
+
+
+def test_rotations_are_found_in_coordinates_that_are_stretched_and_moved():
+    found = inv.symmetries(SHELL, key=0)
+    assert found.num_rotations == 3 and "3 generators" in str(found)
+    x = jnp.array([0.4, 2.0, 1.3])
+    for angles in jr.normal(jr.key(0), (5, 3)):
+        there = found.turned(x, angles)
+        np.testing.assert_allclose(SHELL.log_density(there), SHELL.log_density(x), rtol=1e-6)
+        np.testing.assert_allclose(found.turned(there, -angles, backward=True), x, rtol=1e-6)
+        assert np.linalg.norm(there - x) > 0.1
+
+
+def test_a_translation_and_a_scale_are_no_rotations():
+    target = inv.Target(lambda x: -((x[0] - x[1]) ** 2) - x[0] ** 4 - jnp.cosh(x[2]), 3)
+    assert inv.symmetries(target, key=0).num_rotations == 0
+
+
+def test_chains_turn_and_are_saved(tmp_path):
+    move = inv.SymmetryMove(SHELL, inv.symmetries(SHELL, key=0))
+    inv.save(tmp_path / "k.inv", move)
+    kernel = inv.load(tmp_path / "k.inv", SHELL)
+    start = np.tile(np.linalg.solve(SKEW, [2.0, 0.0, 0.0]) + 1.0, (16, 1))
+    draws = inv.sample(kernel, key=0, num_chains=16, num_samples=300, initial=start, progress=False)
+    assert draws.accepted.mean() > 0.999
+    round_again = (draws.positions - 1.0) @ SKEW.T
+    np.testing.assert_allclose(np.linalg.norm(round_again, axis=-1), 2.0, rtol=1e-6)
+    assert np.abs(round_again.mean(axis=(0, 1))).max() < 0.15
 
 
 def test_nothing_is_found_where_nothing_is():
     weights = jnp.arange(1.0, 4.0)
-    target = inv.Target(lambda x: -jnp.sum(weights * (x - weights) ** 2), 3)
+    target = inv.Target(lambda x: -jnp.sum(weights * (x - weights) ** 4), 3)
     found = inv.symmetries(target, key=0)
     assert len(found) == 0
     assert str(found) == "no symmetry found"

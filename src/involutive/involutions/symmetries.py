@@ -1,9 +1,10 @@
-"""Symmetries of a density: exchanges of groups of coordinates and sign flips.
+"""Symmetries of a density: exchanges of groups of coordinates, sign flips, and rotations.
 
 If p(Sx) = p(x) for a map S with S∘S = id and |det S| = 1, then S is an involution that is always
 accepted. Here S is a signed permutation, x ↦ s ⊙ x[σ]. Those of a density generate a group G of two
 parts: label permutations P, which permute the rows of an index matrix (K components of a mixture
-model, particles), and sign flips F. `fold` maps x to one point of its orbit.
+model, particles), and sign flips F. `fold` maps x to one point of its orbit. Continuous symmetries
+are kept beside them as one-parameter groups of rotations (`rotations.py`).
 
 A wrong symmetry is harmless: every use computes the acceptance ratio.
 """
@@ -18,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from involutive.core.errors import check
 from involutive.involutions.blocks import AbstractInvolution
+from involutive.involutions.rotations import Rotations
 
 Vector = Float[Array, " dim"]
 
@@ -74,19 +76,28 @@ class Symmetries(eqx.Module):
         labels: index matrices `(K, width)`; the rows of each are interchangeable.
         flips: `(m, dim)`, the coordinates whose signs each flip changes together.
         dim: the number of coordinates.
+        rotations: one-parameter groups of rotations, None if there is none.
 
     Example:
         >>> import involutive as inv
         >>> print(inv.symmetries(inv.targets.gaussian(2), key=0))
         2 interchangeable coordinates: 0, 1
         sign flip of coordinates 0, 1, each alone
+        rotation of coordinates 0, 1
     """
 
     labels: tuple[Int[Array, "groups width"], ...]
     flips: Bool[Array, "m dim"]
     dim: int = eqx.field(static=True)
+    rotations: Rotations | None = None  # files written before rotations were found lack it
 
-    def __init__(self, dim: int, labels: Sequence[object] = (), flips: object = None):
+    def __init__(
+        self,
+        dim: int,
+        labels: Sequence[object] = (),
+        flips: object = None,
+        rotations: Rotations | None = None,
+    ):
         rows = [np.asarray(part) for part in labels]
         used = np.concatenate([part.ravel() for part in rows]) if rows else np.zeros(0, int)
         check(
@@ -99,12 +110,20 @@ class Symmetries(eqx.Module):
         check(found.ndim == 2 and found.shape[1] == dim, f"flips must have shape (m, {dim})")
         self.labels = tuple(jnp.asarray(part) for part in rows)
         self.flips, self.dim = jnp.asarray(found), dim
+        self.rotations = rotations if rotations is not None and len(rotations) else None
 
     def __len__(self) -> int:
-        return sum(len(part) - 1 for part in self.labels) + len(self.flips)
+        """How many generators there are, rotations included."""
+        discrete = sum(len(part) - 1 for part in self.labels) + len(self.flips)
+        return discrete + self.num_rotations
+
+    @property
+    def num_rotations(self) -> int:
+        """How many one-parameter groups of rotations there are."""
+        return 0 if self.rotations is None else len(self.rotations)
 
     def __iter__(self) -> Iterator[SignedPermutation]:
-        """The generators of the group: exchanges of each group with the first, and the flips."""
+        """The involutions among the generators: exchanges with the first group, and flips."""
         for rows in map(np.asarray, self.labels):
             for row in rows[1:]:
                 sigma = np.arange(self.dim)
@@ -129,7 +148,12 @@ class Symmetries(eqx.Module):
         for names in (names for names in flips if names.size > 1):
             which = f"coordinates {_listed(names)}" if names.size < self.dim else "all coordinates"
             lines.append(f"sign flip of {which} together")
+        lines += [] if self.rotations is None else self.rotations.in_words()
         return "\n".join(lines) or "no symmetry found"
+
+    def turned(self, x: Vector, angles: Float[Array, " groups"], backward: bool = False) -> Vector:
+        """Rotate x by an angle of every group of rotations, in their order or the opposite one."""
+        return x if self.rotations is None else self.rotations.turned(x, angles, backward)
 
     def permuted(self, x: Vector, levels: tuple[Float[Array, " groups"], ...]) -> Vector:
         """Permute the groups of every label matrix by the order of its `levels`."""

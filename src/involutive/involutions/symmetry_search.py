@@ -16,17 +16,24 @@ from jaxtyping import Array
 from involutive._xla.compilation import jit_once
 from involutive.core.keys import KeyLike, as_key, generator
 from involutive.core.types import ArrayLike
+from involutive.involutions.rotations import Rotation, Rotations, rotations_of
 from involutive.involutions.symmetries import Symmetries
 from involutive.targets.target import Target
 
 POINTS = 12  # at which a candidate is tried, and as many fresh ones at the end. A guess
 WIDTH = 1.5  # their standard deviation without draws. A guess
 ROUNDING = 400.0  # multiples of the precision by which equal densities may differ. A guess
+TURNED = (
+    1e-5  # relative difference after a rotation, which is known to a solver's accuracy. A guess
+)
 BATCH = 4096  # points evaluated at once
+EQUATIONS = 3  # points per unknown of a rotation. A guess
+MOST_DIM = 40  # dimensions up to which rotations are looked for: dim² unknowns. A guess
+MOST_ROTATIONS = 8  # groups of rotations that are kept. A guess
 
 
 def symmetries(target: Target, *, key: KeyLike = 0, points: ArrayLike | None = None) -> Symmetries:
-    """Find exchanges of coordinates or groups of them, and sign flips, that leave a density alone.
+    """Find exchanges of coordinates or groups, sign flips and rotations that leave a density alone.
 
     Args:
         target: the density.
@@ -52,7 +59,8 @@ def symmetries(target: Target, *, key: KeyLike = 0, points: ArrayLike | None = N
     flips = _flips(tried, labels)
     tried.refresh()
     labels = [rows for rows in labels if all(tried.holds(s) for s in _exchanges(rows, target.dim))]
-    return Symmetries(target.dim, labels, [f for f in flips if tried.holds(_flip(f))] or None)
+    flips = [flip for flip in flips if tried.holds(_flip(flip))]
+    return Symmetries(target.dim, labels, flips or None, _rotations(tried, target))
 
 
 Map = tuple[np.ndarray, np.ndarray]  # indices and signs
@@ -79,6 +87,14 @@ class _Trial:
         self.values = self.evaluate(self.points)
         self.usable = bool(np.isfinite(self.values).sum() >= 2 and np.ptp(self._finite()) > 0)
 
+    def around(self, count: int) -> np.ndarray:
+        """As many points as are asked for; draws that were given get a tenth of their spread."""
+        noise = self._rng.normal(size=(count, self.dim))
+        if self._given is None:
+            return WIDTH * noise
+        rows = self._given[self._rng.integers(len(self._given), size=count)]
+        return rows + 0.1 * np.maximum(self._given.std(axis=0), 1e-6) * noise
+
     def _finite(self) -> np.ndarray:
         return self.values[np.isfinite(self.values)]
 
@@ -91,9 +107,9 @@ class _Trial:
             out.append(np.asarray(self._density(jnp.asarray(padded, float)))[: len(part)])
         return np.concatenate(out).astype(np.float64)
 
-    def equal(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Which densities are equal to rounding."""
-        slack = ROUNDING * float(jnp.finfo(jnp.result_type(float)).eps)
+    def equal(self, a: np.ndarray, b: np.ndarray, slack: float = 0.0) -> np.ndarray:
+        """Which densities are equal to rounding, or to a relative difference of `slack`."""
+        slack = max(slack, ROUNDING * float(jnp.finfo(jnp.result_type(float)).eps))
         with np.errstate(invalid="ignore"):
             near = np.abs(a - b) <= slack * (1 + np.abs(a) + self.dim)
         return near | (a == b) | (np.isnan(a) & np.isnan(b))
@@ -103,8 +119,11 @@ class _Trial:
         if not maps:
             return []
         moved = np.stack([signs * self.points[:, sigma] for sigma, signs in maps])
-        values = self.evaluate(moved.reshape(-1, self.dim)).reshape(len(maps), -1)
-        return [bool(row.all()) for row in self.equal(values, self.values[None])]
+        return [self.unchanged(row) for row in moved]
+
+    def unchanged(self, moved: np.ndarray, slack: float = 0.0) -> bool:
+        """Whether the points have the same densities where they were moved to."""
+        return bool(self.equal(self.evaluate(moved), self.values, slack).all())
 
     def holds(self, one: Map) -> bool:
         return self.hold([one])[0]
@@ -261,3 +280,26 @@ def _sets(dim: int, labels: list[np.ndarray]) -> Iterator[np.ndarray]:
             yield from np.arange(dim).reshape(-1, width)
             yield from np.arange(dim).reshape(-1, width).T
     yield np.arange(dim)
+
+
+# ── Rotations ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _rotations(tried: _Trial, target: Target) -> Rotations:
+    """One-parameter groups of rotations, from gradients at points around those that are tried."""
+    dim = tried.dim
+    if not target.has_gradient or dim < 2 or dim > MOST_DIM:
+        return Rotations(dim)
+    points = tried.around(EQUATIONS * (dim * dim + dim))
+    slopes = np.asarray(jit_once(jax.vmap(jax.grad(_plain(target))))(jnp.asarray(points, float)))
+    found = rotations_of(points, slopes.astype(np.float64))
+    # a subset of many serves: products of rotations reach the others
+    return Rotations(dim, [group for group in found if _turns(tried, group)][:MOST_ROTATIONS])
+
+
+def _turns(tried: _Trial, group: Rotation) -> bool:
+    """Whether a rotation by one angle leaves all densities alone."""
+    alone = Rotations(tried.dim, [group])
+    angle = jnp.ones(1)
+    moved = jax.vmap(lambda x: alone.turned(x, angle))(jnp.asarray(tried.points, float))
+    return tried.unchanged(np.asarray(moved), TURNED)

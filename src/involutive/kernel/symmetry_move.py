@@ -1,8 +1,9 @@
 """A random element of a symmetry group as a move, and distributions made symmetric by one.
 
-The auxiliary variable is an element g of the group: (x, g) ↦ (g x, g⁻¹). A label permutation and a
-set of flips are drawn uniformly and applied in either order with even chances, so that g and g⁻¹
-are equally likely. Where the density has the symmetry the move is accepted always.
+The auxiliary variable is an element g of the group: (x, g) ↦ (g x, g⁻¹). A label permutation, a set
+of flips and the angles of rotations are drawn uniformly and applied in one order or in the opposite
+one with even chances, so that g and g⁻¹ are equally likely. Where the density has the symmetry the
+move is accepted always.
 """
 
 from typing import NamedTuple
@@ -27,6 +28,7 @@ class Element(NamedTuple):
 
     levels: tuple[Float[Array, " groups"], ...]
     bits: Bool[Array, " m"]
+    angles: Float[Array, " groups"]
     flips_first: Bool[Array, ""]
     accept: Float[Array, ""]
 
@@ -34,7 +36,7 @@ class Element(NamedTuple):
 class SymmetryMove(AbstractKernel):
     """Move to a random point of the orbit of x under a group of symmetries.
 
-    It mixes over labels and signs alone: compose it with another kernel by `inv.Cycle`.
+    It mixes over labels, signs and angles alone: compose it with another kernel by `inv.Cycle`.
 
     Args:
         target: the density to leave invariant.
@@ -65,18 +67,22 @@ class SymmetryMove(AbstractKernel):
         self.target, self.symmetries, self.initial = target, symmetries, initial
 
     def draw(self, key: Key[Array, ""]) -> Element:
-        key_levels, key_bits, key_first, key_accept = jr.split(key, 4)
+        key_levels, key_bits, key_angles, key_first, key_accept = jr.split(key, 5)
         labels = self.symmetries.labels
         keys = jr.split(key_levels, len(labels) + 1)
         levels = tuple(jr.uniform(keys[i], (len(rows),)) for i, rows in enumerate(labels))
         bits = jr.bernoulli(key_bits, shape=(len(self.symmetries.flips),))
         accept = jr.exponential(key_accept, dtype=jnp.result_type(float))
-        return Element(levels, bits, jr.bernoulli(key_first), accept)
+        count, dtype = self.symmetries.num_rotations, jnp.result_type(float)
+        angles = jr.uniform(key_angles, (count,), dtype, -jnp.pi, jnp.pi)
+        return Element(levels, bits, angles, jr.bernoulli(key_first), accept)
 
     def move(self, noise: Element, state: State) -> tuple[State, Info]:
         x, group = state.position, self.symmetries
-        first = group.permuted(group.flipped(x, noise.bits), noise.levels)
-        last = group.flipped(group.permuted(x, noise.levels), noise.bits)
+        flipped = group.flipped(x, noise.bits)
+        first = group.turned(group.permuted(flipped, noise.levels), noise.angles)
+        back = group.turned(x, noise.angles, backward=True)
+        last = group.flipped(group.permuted(back, noise.levels), noise.bits)
         moved = jnp.where(noise.flips_first, first, last)
         density = evaluate(self.target, moved)
         ratio = density - state.log_density

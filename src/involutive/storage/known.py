@@ -41,6 +41,7 @@ from involutive.involutions.blocks import (
 from involutive.involutions.classical import Directed, Leapfrog, RandomWalk
 from involutive.involutions.lattice import Lattice, LatticeMatrix
 from involutive.involutions.matrix import MatrixBlock
+from involutive.involutions.rotations import Rotations
 from involutive.involutions.symmetries import SignedPermutation, Symmetries
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import Kernel
@@ -174,7 +175,8 @@ def _own() -> list[tuple[type, Callable[[Any], object] | None]]:
         (Tempered, lambda k: Tempered(k.target, k.reference, k.betas, k.steps, k.scales)),
         (Ladder, None),
         (SignedPermutation, lambda f: SignedPermutation(f.sigma, f.signs)),
-        (Symmetries, lambda f: Symmetries(f.dim, f.labels, f.flips)),
+        (Rotations, lambda r: Rotations(r.dim, r.groups())),
+        (Symmetries, lambda f: Symmetries(f.dim, f.labels, f.flips, f.rotations)),
         (SymmetryMove, lambda k: SymmetryMove(k.target, k.symmetries, k.initial)),
         (Symmetrised, None),
     ]

@@ -27,24 +27,29 @@ _TOLD: set[tuple[str, int]] = set()
 class Named(Protocol):
     """What a warning is about."""
 
+    log_density: Callable[[Any], Any]
     dim: int
     name: str
 
 
-def warn_precision(target: Named, log_density: Callable[[Any], Any]) -> None:
+def warn_precision(target: Named, value: Callable[[Any], Any]) -> None:
     """Warn, once per target, if 32 bits cannot resolve the log density near its maximum.
 
     Only where it is large in size at every one of a few points is the maximum looked for.
+
+    Args:
+        target: the density, as a function that JAX can trace.
+        value: the same, compiled.
     """
     known = (target.name, target.dim)
     if jnp.result_type(float) != jnp.float32 or known in _TOLD:
         return
     starts = np.random.default_rng(0).normal(size=(STARTS, target.dim)).astype(np.float32)
     try:
-        values = [float(log_density(jnp.asarray(start))) for start in starts]
+        values = [float(value(jnp.asarray(start))) for start in starts]
         if not any(map(np.isfinite, values)) or any(map(_resolved, values)):
             return
-        top = float(_climbed(log_density, jnp.asarray(starts)))
+        top = float(_climbed(target.log_density, jnp.asarray(starts)))
     except Exception:  # it has no gradient, or fails where chains may never go
         return
     if not np.isfinite(top) or _resolved(top):

@@ -172,7 +172,7 @@ def _symmetric(
     problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
 ) -> Distributions:
     found, most = fitted.symmetries, problem.settings.structure.most_elements
-    if found is None or len(found.elements(most + 1)[0]) > most:
+    if found is None or not 1 < len(found.elements(most + 1)[0]) <= most:
         return
     fold = _folding(found)
     points = fold(fitted.found.points)
