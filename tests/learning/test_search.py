@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+import scipy.stats
 from flowjax.distributions import MultivariateNormal, Normal
 
 import involutive as inv
@@ -129,7 +130,7 @@ def test_a_few_steps_show_where_to_climb():
 def test_annealing_carries_draws_to_both_modes(gradients):
     target = inv.targets.mixture([[-4.0, 0.0], [4.0, 0.0]], [0.3, 0.7], 0.5)
     rows, law = rows_of(target, 512), BatchedDistribution(Normal(jnp.zeros(2), jnp.full(2, 3.0)))
-    points, log_weights = finite_draws(rows, law, jr.key(0), 2048, SEARCH)
+    points, log_weights, _ = finite_draws(rows, law, jr.key(0), 2048, SEARCH)
     found = anneal(rows, law, points, log_weights, jr.key(1), DEFAULT, gradients=gradients).points
     assert abs((found[:, 0] > 0).mean() - 0.7) < 0.06
     right = found[found[:, 0] > 0]
@@ -142,7 +143,7 @@ def test_draws_are_resampled_only_where_they_weigh_evenly():
         inv.targets.gaussian(2),
         BatchedDistribution(Normal(jnp.zeros(2), jnp.full(2, 3.0))),
     )
-    points, log_weights = finite_draws(rows_of(target), law, jr.key(0), 8192, SEARCH)
+    points, log_weights, _ = finite_draws(rows_of(target), law, jr.key(0), 8192, SEARCH)
     assert effective(np.zeros(7)) == pytest.approx(7.0)
     picked = resampled(points, log_weights, 4000, jr.key(1), 500.0)
     assert picked is not None
@@ -154,12 +155,24 @@ def test_draws_are_resampled_only_where_they_weigh_evenly():
 def test_annealing_knows_the_integral():
     rows = BatchedDensity(lambda x: 2.0 + jnp.sum(jax.scipy.stats.norm.logpdf(x, 1.0, 0.2)), 2, 512)
     law = BatchedDistribution(Normal(jnp.zeros(2), jnp.full(2, 3.0)))
-    points, log_weights = finite_draws(rows, law, jr.key(0), 2048, SEARCH)
+    points, log_weights, _ = finite_draws(rows, law, jr.key(0), 2048, SEARCH)
     found = anneal(rows, law, points, log_weights, jr.key(1), DEFAULT, gradients=False)
     assert found.log_z == pytest.approx(2.0, abs=0.2)
     rows.limit = rows.evaluations + 3 * 2048
     stopped = anneal(rows, law, points, log_weights, jr.key(1), DEFAULT, gradients=False)
     assert stopped.log_z == -np.inf and len(stopped.points) == 2048
+
+
+def test_annealing_knows_the_integral_of_a_density_with_a_small_support():
+    def in_a_box(x):
+        return jnp.where(jnp.all(jnp.abs(x - 1.0) < 1.0), 0.5, -jnp.inf)
+
+    law = BatchedDistribution(Normal(jnp.zeros(2), jnp.full(2, 3.0)))
+    drawn = finite_draws(BatchedDensity(in_a_box, 2, 512), law, jr.key(0), 4096, SEARCH)
+    inside = (scipy.stats.norm.cdf(2 / 3) - 0.5) ** 2
+    assert drawn.log_share == pytest.approx(np.log(inside), abs=0.1)
+    problem = problem_of(inv.Target(in_a_box, 2), particles=512, search_draws=4096)
+    assert find_modes(problem, None).log_z == pytest.approx(0.5 + np.log(4.0), abs=0.2)
 
 
 def test_the_mass_of_a_mode_is_that_of_a_normal():

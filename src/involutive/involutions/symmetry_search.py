@@ -23,9 +23,7 @@ from involutive.targets.target import Target
 POINTS = 12  # at which a candidate is tried, and as many fresh ones at the end. A guess
 WIDTH = 1.5  # their standard deviation without draws. A guess
 ROUNDING = 400.0  # multiples of the precision by which equal densities may differ. A guess
-TURNED = (
-    1e-5  # relative difference after a rotation, which is known to a solver's accuracy. A guess
-)
+TURNED = 1e-5  # relative difference after a rotation, which a solver found. A guess
 BATCH = 4096  # points evaluated at once
 EQUATIONS = 3  # points per unknown of a rotation. A guess
 MOST_DIM = 40  # dimensions up to which rotations are looked for: dim² unknowns. A guess

@@ -41,7 +41,7 @@ def learn_by_bootstrap(problem: Problem) -> Learned:
     network = paper_network(key_net, target.dim, auxiliary)
     kernel = Kernel(target, network, StandardNormal((auxiliary,)), law)
     x = BatchedDistribution(law)
-    starts = finite_draws(spending.density, x, key_start, how.starts, settings.search)[0]
+    starts = finite_draws(spending.density, x, key_start, how.starts, settings.search).points
     if not len(starts):
         return best_so_far(problem, None, "budget")
     gradients = gradients_useful(spending.density, starts, settings.search)

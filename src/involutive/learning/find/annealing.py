@@ -26,21 +26,33 @@ class Annealed(NamedTuple):
     log_z: Number
 
 
+class FiniteDraws(NamedTuple):
+    """Draws of X at which the density is finite.
+
+    Attributes:
+        points: the draws.
+        log_weights: their log importance weights `log p(x) - log X(x)`.
+        log_share: log of the share of X at which the density is finite. Estimates of log Z by
+            these draws alone are of `∫ p / X(finite)`: it is added to them.
+    """
+
+    points: np.ndarray
+    log_weights: np.ndarray
+    log_share: float
+
+
 def finite_draws(
     density: BatchedDensity,
     x: BatchedDistribution,
     key: Key[Array, ""],
     count: int,
     settings: SearchSettings,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> FiniteDraws:
     """Draw `count` points of X at which the density is finite, in at most `attempts` batches.
 
     If fewer are found, they are repeated.
-
-    Returns:
-        The points, and their log importance weights `log p(x) - log X(x)`.
     """
-    kept, heights = list[np.ndarray](), list[np.ndarray]()
+    kept, heights, drawn = list[np.ndarray](), list[np.ndarray](), 0
     for key_attempt in split(key, settings.attempts):
         points = x.draws(key_attempt, count)
         try:
@@ -48,15 +60,16 @@ def finite_draws(
         except OutOfBudget:
             break
         finite = np.isfinite(weights)
+        drawn += count
         kept.append(points[finite])
         heights.append(weights[finite])
         if sum(map(len, kept)) >= count:
             break
-    if not kept:
-        return np.zeros((0, density.dim), density.dtype), np.zeros(0)
+    if not sum(map(len, kept)):
+        return FiniteDraws(np.zeros((0, density.dim), density.dtype), np.zeros(0), -np.inf)
     found, weights = np.concatenate(kept), np.concatenate(heights)
-    rows = np.resize(np.arange(len(found)), count if len(found) else 0)
-    return found[rows], weights[rows]
+    rows = np.resize(np.arange(len(found)), count)
+    return FiniteDraws(found[rows], weights[rows], float(np.log(len(found) / drawn)))
 
 
 def finite_points(density: BatchedDensity, points: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from involutive.core.keys import generator, split
 from involutive.core.types import ArrayLike, Number
 from involutive.learning.find.annealing import (
     Annealed,
+    FiniteDraws,
     anneal,
     finite_draws,
     finite_points,
@@ -48,7 +49,7 @@ def _find(
     key_start, key_climb, key_anneal, key_beside, key_far = split(problem.keys.find, 5)
     density, settings, search = spending.density, problem.settings, problem.settings.search
     x = BatchedDistribution(problem.initial, density.block)
-    draws, log_weights = _first_draws(density, x, key_start, settings)
+    draws, log_weights, log_share = _first_draws(density, x, key_start, settings)
     gradients = density.left > search.frugal_climb and gradients_useful(density, draws, search)
     hmc = gradients and density.dim > search.walk_dims
     climbed = Climbed.none(density.dim, draws.dtype)
@@ -57,6 +58,7 @@ def _find(
     annealed = _resample_or_anneal(
         density, x, draws, log_weights, key_anneal, settings, gradients, hmc
     )
+    annealed = annealed._replace(log_z=annealed.log_z + log_share)
     spikes = climbed.log_masses < annealed.log_z - settings.spike_nats
     spikes |= ~scales_resolved(climbed.tops, climbed.scales, search)
     found = [climbed.points[~spikes], annealed.points]
@@ -82,7 +84,7 @@ def _first_draws(
     x: BatchedDistribution,
     key: Key[Array, ""],
     settings: LearnSettings,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> FiniteDraws:
     """Draws of X at which the density is finite, and their log importance weights.
 
     Raises:
@@ -92,15 +94,15 @@ def _first_draws(
     search = settings.search
     count = max(settings.search_draws, settings.particles)
     count = max(int(min(count, search.first_share * density.limit)), 1)
-    draws, log_weights = finite_draws(density, x, key, count, search)
-    if not len(draws) and density.spent:
+    found = finite_draws(density, x, key, count, search)
+    if not len(found.points) and density.spent:
         raise OutOfBudget
     check(
-        len(draws) > 0,
+        len(found.points) > 0,
         f"the log density is not finite at any of {density.evaluations:,} draws of the initial "
         "distribution; pass initial=, a distribution or points inside the support",
     )
-    return draws, log_weights
+    return found
 
 
 def gradients_useful(density: BatchedDensity, points: np.ndarray, settings: SearchSettings) -> bool:

@@ -63,7 +63,7 @@ def second_search(
     none = Climbed.none(density.dim, np.dtype(density.dtype))
     try:
         count = max(int(settings.particles * settings.second_search), search.again_particles)
-        draws, log_weights = finite_draws(density, x, key_x, count, search)
+        draws, log_weights, _ = finite_draws(density, x, key_x, count, search)
         if not len(draws):
             return MissedModes(none.points, none, 0)
         if not gradients:
