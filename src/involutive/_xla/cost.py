@@ -9,12 +9,12 @@ prints 13 operations by `cost_analysis()`, and 984 and 98 004 here; for a callba
 assumed 10⁶ here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import Jaxpr, JaxprEqn
+from jax.extend.core import Jaxpr, JaxprEqn, Literal
 from jaxtyping import PyTree
 
 from involutive._xla.program import FACTORISE, inside, program_of, shape_of
@@ -47,14 +47,35 @@ def affordable(operations: float, usual: float) -> float:
     return min(1.0, usual / max(operations, 1.0))
 
 
-def count(program: Jaxpr) -> float:
-    """Arithmetic operations of a program."""
-    return float(sum(_equation(equation) for equation in program.eqns))
+def count(program: Jaxpr, varies: Sequence[bool] | None = None) -> float:
+    """Arithmetic operations of a program that depend on its argument.
+
+    What does not, such as the inverse of a factor that is a constant, is computed once for all
+    points.
+
+    Args:
+        program: the program.
+        varies: which of its arguments differ from point to point; by default all.
+    """
+    flags = [True] * len(program.invars) if varies is None else varies
+    moving = {var for var, flag in zip(program.invars, flags, strict=True) if flag}
+    total = 0.0
+    for equation in program.eqns:
+        depends = [not isinstance(v, Literal) and v in moving for v in equation.invars]
+        if any(depends):
+            moving.update(equation.outvars)
+            total += _equation(equation, depends)
+    return total
 
 
-def _equation(equation: JaxprEqn) -> float:
+def _equation(equation: JaxprEqn, depends: list[bool]) -> float:
     name, params = equation.primitive.name, equation.params
-    inner = [count(part) for part in inside(params)]
+    # a loop feeds its results back, so that all of its arguments vary
+    plain = name not in ("scan", "while", "cond")
+    inner = [
+        count(part, depends if plain and len(part.invars) == len(depends) else None)
+        for part in inside(params)
+    ]
     if name == "scan":
         return params["length"] * sum(inner)
     if name == "while":

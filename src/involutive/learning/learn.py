@@ -39,6 +39,7 @@ from involutive.learning.judge.ended_early import best_so_far
 from involutive.learning.judge.final_search import final_search
 from involutive.learning.judge.measure import best_measured, measure, pilot_confirms, with_pilot_ess
 from involutive.learning.outcome import Learned
+from involutive.learning.problem import Problem
 from involutive.learning.refine.missed_modes import better_pass, with_missed_modes
 from involutive.learning.refine.replicas import try_replicas
 from involutive.learning.refine.rounds import another_round_allowed, next_round, polish
@@ -184,7 +185,7 @@ def _judge(run: Run, fitted: Fitted) -> tuple[Fitted, Learned | None, bool]:
     learned: Learned | None = None
     while fitted.rounds == 0 and not fitted.polished:
         run.bar.update(ess_per_draw=fitted.proposal.ess)
-        if fitted.settled or (fitted.structured and fitted.symmetries is not None):
+        if _worth_measuring(fitted, problem):
             run.begin(4)
             learned = measure(problem, fitted, jr.clone(problem.keys.judge))
             if pilot_confirms(learned, fitted.proposal.ess, problem.settings):
@@ -196,6 +197,14 @@ def _judge(run: Run, fitted: Fitted) -> tuple[Fitted, Learned | None, bool]:
         fitted = run.keep(train_on_points(problem, try_structures(problem, fitted)))
         learned = None
     return fitted, learned, False
+
+
+def _worth_measuring(fitted: Fitted, problem: Problem) -> bool:
+    """Whether pilot chains are to judge a fit before anything else is tried."""
+    if fitted.structured:
+        return fitted.settled or fitted.symmetries is not None
+    covers = fitted.missed <= problem.settings.missed
+    return fitted.settled or (covers and fitted.proposal.ess >= problem.settings.poor)
 
 
 def _refine(run: Run, fitted: Fitted) -> Fitted:
