@@ -21,7 +21,6 @@ from involutive.learning.fit.em import fit_mixture
 from involutive.learning.fit.fit import fit_proposal
 from involutive.learning.fit.mixture import Components, count_clusters, joined
 from involutive.learning.judge.independence import independence_metrics
-from involutive.learning.judge.measure import best_measured
 from involutive.learning.learn import learn
 from involutive.learning.refine.rounds import next_round, polish
 from involutive.sampling.sample import parameter_hash
@@ -359,14 +358,6 @@ def test_an_evaluation_budget_binds(evaluations):
         assert "allow at least" in kernel.outcome.advice
     if evaluations > 10_000:
         assert kernel.outcome.ended == "finished" and kernel.outcome.converged
-
-
-def test_rounds_that_lose_effective_draws_do_not_replace_what_was_measured(tiny):
-    worse = replace(tiny, outcome=replace(tiny.outcome, ess_per_draw=0.01, evaluations=10**9))
-    kept = best_measured(tiny, worse).outcome
-    assert kept.ess_per_draw == tiny.outcome.ess_per_draw and kept.evaluations == 10**9
-    doubtful = replace(tiny, outcome=replace(tiny.outcome, converged=False))
-    assert best_measured(doubtful, worse) is worse and best_measured(None, worse) is worse
 
 
 def test_a_measured_kernel_is_kept_in_a_checkpoint(tiny):

@@ -14,8 +14,13 @@ from involutive.learning.budget import Budget
 from involutive.learning.find.search import find_modes
 from involutive.learning.fit.fit import fit_proposal
 from involutive.learning.judge.measure import measure
+from involutive.learning.judge.merit import best_measured
 from involutive.learning.problem import initial_distribution, pose_problem
-from involutive.learning.refine.replicas import try_replicas
+from involutive.learning.refine.replicas import (
+    ladder_suffices,
+    replicas_before_rounds,
+    try_replicas,
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +31,41 @@ def measured():
     problem = pose_problem(target, law, settings, Budget(), as_key(0), False, None)
     fitted = fit_proposal(problem, find_modes(problem, None))
     return problem, fitted, measure(problem, fitted, problem.keys.judge)
+
+
+def test_rounds_that_lose_effective_draws_do_not_replace_what_was_measured(measured):
+    problem, fitted, learned = measured
+
+    def best_of(before, last):
+        return best_measured(problem, replace(fitted, measured=before), last)
+
+    worse = learned.recorded(replace(learned.outcome, ess_per_draw=0.01, evaluations=10**9))
+    kept = best_of(learned, worse).outcome
+    assert kept.ess_per_draw == learned.outcome.ess_per_draw and kept.evaluations == 10**9
+    doubtful = learned.recorded(replace(learned.outcome, converged=False))
+    assert best_of(doubtful, worse) is worse and best_of(None, worse) is worse
+    apart = learned.recorded(replace(doubtful.outcome, r_hat=3.0))
+    assert best_of(doubtful, apart).outcome.r_hat == doubtful.outcome.r_hat
+
+
+def test_replicas_come_before_rounds_only_where_the_proposal_is_poor(measured):
+    problem, fitted, _ = measured
+    assert replicas_before_rounds(problem, fitted) is fitted
+    assert ladder_suffices(problem, fitted) is None
+
+
+@pytest.mark.deep
+def test_a_ladder_before_the_rounds_gives_them_its_draws(measured):
+    problem, fitted, learned = measured
+    poor = replace(fitted, proposal=replace(fitted.proposal, ess=0.01), draws=fitted.draws[:10])
+    after = replicas_before_rounds(problem, poor)
+    assert after.ladder_ess == 0.01 and len(after.draws) > 1000
+    assert after.cost.evaluations > fitted.cost.evaluations
+    best = ladder_suffices(problem, after)
+    assert best is not None and isinstance(best.kernel, Tempered)
+    assert replicas_before_rounds(problem, after) is after
+    stuck = learned.recorded(replace(learned.outcome, converged=False))
+    assert try_replicas(problem, after, stuck) is stuck  # no better proposal since
 
 
 @pytest.mark.deep

@@ -66,6 +66,7 @@ def em_student_t(
     product: bool = False,
     means: ArrayLike | None = None,
     seed: int = 0,
+    gain: float = GAIN,
 ) -> Fitted:
     """Fit a mixture of Student-t distributions to weighted draws.
 
@@ -77,6 +78,7 @@ def em_student_t(
         product: products of univariate t along the coordinates instead of multivariate t.
         means: `(components, dim)` to start from; by default chosen among the draws.
         seed: of that choice.
+        gain: nats per draw of a step, below which EM ends.
 
     Returns:
         The parameters; `.distribution()` makes an auxiliary distribution of them.
@@ -104,7 +106,7 @@ def em_student_t(
     starts = [np.asarray(means, float)] if means is not None else [
         _spread_out(x, omega, components, rng) for _ in range(1 if components == 1 else STARTS)
     ]  # fmt: skip
-    fits = [_Em(x, omega, start, degrees, product).run() for start in starts]
+    fits = [_Em(x, omega, start, degrees, product).run(gain) for start in starts]
     return max(fits, key=lambda fit: fit.log_likelihood)
 
 
@@ -176,13 +178,13 @@ class _Em:
         self.shapes = np.tile(np.diag(spread / k ** (2 / dim)), (k, 1, 1))
         self.degrees = np.full(k, 4.0 if degrees is None else float(degrees))
 
-    def run(self) -> Fitted:
+    def run(self, gain: float) -> Fitted:
         last = value = -np.inf
         for _ in range(SWEEPS):
             logs, squares = self._log_densities()
             total = np.asarray(logsumexp(logs, axis=1))
             value = float(self.omega @ total)
-            if value - last < GAIN:
+            if value - last < gain:
                 break
             last = value
             self._maximise(self.omega[:, None] * np.exp(logs - total[:, None]), squares)

@@ -6,11 +6,13 @@
 3. Judge: `_judge` measures a mixture that suffices on pilot chains. Where it does not suffice,
    `try_structures` tries products, hierarchies, symmetries and heavy tails. Learning ends here if
    pilot chains confirm the proposal.
-4. Refine: in every `next_round`, chains repair the weights of the modes, and their draws train the
-   next proposal, with couplings where a mixture is not enough. `polish` trains once at full length.
+4. Refine: where the proposal reaches little, `replicas_before_rounds` measures a ladder of replicas
+   between it and the target, and learning ends here if that mixes well. In every `next_round`,
+   chains repair the weights of the modes, and their draws train the next proposal, with couplings
+   where a mixture is not enough. `polish` trains once at full length.
 5. Compose and measure: `measure` composes the proposal with a local move and runs pilot chains
-   from separate starts. If they do not mix, `try_replicas` tries a ladder of replicas between
-   proposal and target. `final_search` looks for mass that proposal and chains have missed; modes
+   from separate starts. If they do not mix, `try_replicas` tries a ladder from the better proposal.
+   `final_search` looks for mass that proposal and chains have missed; modes
    that it finds go back to the fit (`_passes`).
 
 Every stage is a function from one frozen result to the next (`stages.py`); a checkpoint holds the
@@ -37,11 +39,16 @@ from involutive.learning.fit.fit import fit_proposal, train_on_points
 from involutive.learning.fit.structure import try_structures
 from involutive.learning.judge.ended_early import best_so_far
 from involutive.learning.judge.final_search import final_search
-from involutive.learning.judge.measure import best_measured, measure, pilot_confirms, with_pilot_ess
+from involutive.learning.judge.measure import measure, pilot_confirms, with_pilot_ess
+from involutive.learning.judge.merit import best_measured
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem
 from involutive.learning.refine.missed_modes import better_pass, with_missed_modes
-from involutive.learning.refine.replicas import try_replicas
+from involutive.learning.refine.replicas import (
+    ladder_suffices,
+    replicas_before_rounds,
+    try_replicas,
+)
 from involutive.learning.refine.rounds import another_round_allowed, next_round, polish
 from involutive.learning.route import pipeline_start, try_frugal
 from involutive.learning.run import Run
@@ -164,11 +171,16 @@ def _pipeline(run: Run, x: AbstractDistribution | ArrayLike | None) -> Learned:
         judged, learned, confirmed = _judge(run, last)
         if learned is not None and confirmed:
             return learned
+        run.begin(3)
+        judged = run.keep(replicas_before_rounds(problem, judged))
+        ladder = ladder_suffices(problem, judged)
+        if ladder is not None:
+            return ladder
         refined = _refine(run, judged)
         run.begin(4)
         if learned is None or refined is not judged:
             learned = measure(problem, refined, problem.keys.finish)
-        return try_replicas(problem, refined, best_measured(refined.measured, learned))
+        return try_replicas(problem, refined, best_measured(problem, refined, learned))
     except OutOfBudget:  # before the search had one draw of X
         return best_so_far(problem, run.last, "budget")
     except KeyboardInterrupt:
@@ -190,7 +202,7 @@ def _judge(run: Run, fitted: Fitted) -> tuple[Fitted, Learned | None, bool]:
             learned = measure(problem, fitted, jr.clone(problem.keys.judge))
             if pilot_confirms(learned, fitted.proposal.ess, problem.settings):
                 return fitted, learned, True
-            fitted = run.last = with_pilot_ess(fitted, learned)
+            fitted = run.last = with_pilot_ess(problem, fitted, learned)
         if fitted.structured:
             break
         run.begin(2)
@@ -209,7 +221,6 @@ def _worth_measuring(fitted: Fitted, problem: Problem) -> bool:
 
 def _refine(run: Run, fitted: Fitted) -> Fitted:
     """Make rounds of chains and training while the budget allows, then train at full length."""
-    run.begin(3)
     seconds = 0.0  # that the last round took
     while another_round_allowed(run.problem, fitted, seconds):
         before = fitted.cost.seconds

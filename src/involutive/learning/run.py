@@ -8,7 +8,7 @@ from involutive.learning.problem import Problem
 from involutive.learning.stages import Fitted, Found
 from involutive.sampling.progress import Progress
 
-STAGES = ("finding modes", "fitting a proposal", "refining by rounds", "measuring the kernel")
+STAGES = ("finding modes", "fitting a proposal", "refining the proposal", "measuring the kernel")
 StageT = TypeVar("StageT", Found, Fitted)
 
 

@@ -145,6 +145,8 @@ class Fitted:
         structured: whether structured proposals were tried.
         measured: the best kernel that pilot chains have measured so far.
         polished: whether the proposal was trained at full length after the rounds.
+        ladder_ess: effective draws per draw of the proposal that replicas were tried with, None if
+            they were not.
     """
 
     found: Found
@@ -162,3 +164,4 @@ class Fitted:
     structured: bool = False
     measured: AbstractKernel | None = None
     polished: bool = False
+    ladder_ess: Number | None = None

@@ -279,7 +279,9 @@ def _heavy_tailed(
         law: AbstractDistribution | None = None
         for key_round in split(key_kind, how.tail_rounds):
             began = time.perf_counter()
-            mixture = em_student_t(points, count, weights=weights, product=product)
+            mixture = em_student_t(
+                points, count, weights=weights, product=product, gain=how.tail_gain
+            )
             took = (time.perf_counter() - began) / len(points)
             if law is None and np.median(mixture.degrees) >= how.tail_degrees:
                 break

@@ -22,6 +22,7 @@ from involutive.learning.fit.tails import (
 from involutive.learning.judge.compose import compose, is_mixture, local_chances
 from involutive.learning.judge.ended_early import best_so_far
 from involutive.learning.judge.independence import ROWS
+from involutive.learning.judge.merit import best_measured
 from involutive.learning.judge.pilot import (
     Pilot,
     evaluations_per_step,
@@ -32,7 +33,7 @@ from involutive.learning.outcome import Learned, Outcome
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import local_move, move_within_modes, tuning_evaluations
 from involutive.learning.settings import LearnSettings
-from involutive.learning.stages import Cost, Fitted, Proposal, Row
+from involutive.learning.stages import Cost, Fitted, Proposal
 from involutive.sampling.starts import started_elsewhere
 from involutive.training.likelihood import proposal_law
 
@@ -85,31 +86,13 @@ def pilot_confirms(learned: Learned, promised: Number, settings: LearnSettings) 
     return outcome.converged and outcome.ess_per_draw > judge.hoped * hoped
 
 
-def with_pilot_ess(fitted: Fitted, learned: Learned) -> Fitted:
+def with_pilot_ess(problem: Problem, fitted: Fitted, learned: Learned) -> Fitted:
     """The fit that pilot chains did not confirm, with the ESS per draw that they measured."""
     outcome = learned.outcome
     proposal = replace(fitted.proposal, ess=min(fitted.proposal.ess, outcome.ess_per_draw))
     spent = Cost(outcome.evaluations, outcome.seconds)
-    measured = best_measured(fitted.measured, learned)
+    measured = best_measured(problem, fitted, learned)
     return replace(fitted, proposal=proposal, settled=False, cost=spent, measured=measured)
-
-
-def best_measured(before: AbstractKernel | None, last: Learned) -> Learned:
-    """Of two measured kernels, the one that mixes and has more effective draws per draw.
-
-    Rounds can make a kernel worse. The outcome keeps the cost and the history of both.
-    """
-    if not isinstance(before, Learned) or not before.outcome.converged:
-        return last
-    then, now = before.outcome, last.outcome
-    if now.converged and now.ess_per_draw >= then.ess_per_draw:
-        return last
-    kept: Row = {"stage": "kernel before the rounds, kept", "ess": then.ess_per_draw}
-    outcome = replace(
-        then, rounds=now.rounds, evaluations=now.evaluations, seconds=now.seconds,
-        history=[*now.history, kept], reached=now.reached, ended=now.ended,
-    )  # fmt: skip
-    return replace(before, outcome=outcome)
 
 
 def pilot_starts(
@@ -156,7 +139,7 @@ def best_composition(
     for number, chance in enumerate(chances):
         kernel = compose(proposal.kernel, local, chance, fitted.symmetries)
         began, key_run = spending.seconds, jr.fold_in(key, number)
-        learned = run_pilot(
+        learned, _ = run_pilot(
             problem, spending, fitted, proposal, kernel, start, warmup, places, elsewhere, key_run
         )
         if best is None or learned.outcome.ess_per_draw > best.outcome.ess_per_draw:
@@ -181,17 +164,23 @@ def run_pilot(
     places: np.ndarray,
     elsewhere: np.ndarray,
     key: Key[Array, ""],
-) -> Learned:
-    """Run pilot chains from `places`, and return the kernel with its outcome."""
+) -> tuple[Learned, np.ndarray]:
+    """Run pilot chains from `places`.
+
+    Returns:
+        The kernel with its outcome, and the draws after warm-up `(n, dim)`.
+    """
     settings = problem.settings
-    least, most = warmup + settings.pilot_least, warmup + settings.pilot_draws
+    affordable = settings.judge.pilot_evaluations / (len(places) * evaluations_per_step(kernel))
+    kept = int(np.clip(affordable, settings.pilot_least, settings.pilot_draws))
+    least, most = warmup + settings.pilot_least, warmup + kept
     trace = run_chains(kernel, places, most, key, spending, least)
-    pilot = pilot_metrics(
-        trace, min(warmup, trace.position.shape[1] // 2), elsewhere, settings.judge
-    )
+    skipped = min(warmup, trace.position.shape[1] // 2)
+    pilot = pilot_metrics(trace, skipped, elsewhere, settings.judge)
     outcome = _outcome(pilot, fitted, proposal, spending.cost)
     starts = on_device(fitted.found.starts) if len(fitted.found.starts) else None
-    return Learned(problem.target, start, kernel, warmup, outcome, starts)
+    draws = trace.position[:, skipped:].reshape(-1, problem.target.dim)
+    return Learned(problem.target, start, kernel, warmup, outcome, starts), draws
 
 
 def _outcome(pilot: Pilot, fitted: Fitted, proposal: Proposal, cost: Cost) -> Outcome:

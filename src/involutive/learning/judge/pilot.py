@@ -33,6 +33,7 @@ class Pilot:
         effective: effective draws of all pilot chains, the same minimum.
         r_hat: R-hat, the maximum over coordinates and |x|².
         groups: nested R-hat between the two groups of starts, NaN with one group.
+        chains: number of chains.
         settings: thresholds of the metrics.
     """
 
@@ -41,6 +42,7 @@ class Pilot:
     effective: Number
     r_hat: Number
     groups: Number
+    chains: int
     settings: JudgeSettings
 
     @property
@@ -56,8 +58,12 @@ class Pilot:
 
     @property
     def allowed(self) -> float:
-        """The maximum R-hat of chains that agree; with few effective draws R-hat is noisier."""
-        return self.settings.largest_rhat + self.settings.rhat_noise / max(self.effective, 1.0)
+        """The maximum R-hat of chains that agree; with few effective draws R-hat is noisier.
+
+        For m half chains that agree it is about 1 + m / (2 ESS).
+        """
+        noise = self.chains / max(self.effective, 1.0)
+        return self.settings.largest_rhat + self.settings.rhat_noise * noise
 
 
 def run_chains(
@@ -131,5 +137,6 @@ def pilot_metrics(
         effective=effective,
         r_hat=float(np.nanmax(ratios)) if np.isfinite(ratios).any() else float("inf"),
         groups=rhat_between(values, elsewhere),
+        chains=len(positions),
         settings=settings,
     )

@@ -2,26 +2,26 @@
 
 The ladder's hot end draws from q mixed with a share of X; the better q is, the fewer replicas the
 ladder has. Pilot chains measure it as they measure the composed kernel, which it replaces if it has
-more effective draws for the same work.
+more effective draws for the same work (`judge/merit.py`). It comes before the rounds where q
+reaches little, and again after them if they have made q better.
 """
 
 from dataclasses import replace
 
+import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
 from involutive._xla.compilation import on_device
-from involutive._xla.cost import operations
 from involutive.auxiliary import Joined
 from involutive.core.keys import split
 from involutive.core.types import Number
 from involutive.kernel.adaptation import MOST, Adaptation, adapt_ladder
-from involutive.kernel.kernel import AbstractKernel
-from involutive.kernel.ladder import Ladder, trip_rate
+from involutive.kernel.ladder import trip_rate
 from involutive.kernel.replicas import Tempered
 from involutive.learning.judge.measure import pilot_starts, run_pilot
-from involutive.learning.judge.pilot import evaluations_per_step
+from involutive.learning.judge.merit import best_measured, merit
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import within_mode_factor
@@ -30,51 +30,86 @@ from involutive.learning.stages import Cost, Fitted, Row
 from involutive.training.likelihood import proposal_law
 
 
+def replicas_before_rounds(problem: Problem, fitted: Fitted) -> Fitted:
+    """Measure a ladder where the proposal has few effective draws, before rounds train it.
+
+    Rounds train on what chains of the proposal reach. Where that is little, a ladder reaches more
+    in less time; if it does not suffice, rounds train on its draws.
+    """
+    settings = problem.settings
+    if fitted.ladder_ess is not None or fitted.proposal.ess >= settings.fit.reaches:
+        return fitted
+    spending = problem.spend(settings.budget.rounds, fitted.cost)
+    if not _adaptation_fits(spending, settings.replicas):
+        return fitted
+    key = jr.fold_in(problem.keys.early, 4)
+    learned, draws = _measured_ladder(problem, spending, fitted, key)
+    outcome = learned.outcome
+    better = outcome.converged and len(draws) > 0
+    return replace(
+        fitted,
+        measured=best_measured(problem, fitted, learned),
+        draws=draws if better else fitted.draws,
+        cost=Cost(outcome.evaluations, outcome.seconds),
+        ladder_ess=fitted.proposal.ess,
+    )
+
+
+def ladder_suffices(problem: Problem, fitted: Fitted) -> Learned | None:
+    """The ladder that was measured before the rounds, if it ends learning."""
+    learned = fitted.measured
+    if not isinstance(learned, Learned) or not isinstance(learned.kernel, Tempered):
+        return None
+    outcome = learned.outcome
+    enough = outcome.converged and outcome.ess_per_draw >= problem.settings.replicas.suffices
+    return learned if enough else None
+
+
 def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
     """The better of a composed kernel and a ladder of replicas from its proposal to the target.
 
     A kernel that converged is better than one that did not; of two that did, the one with more
     effective draws per unit of work is better, of two that did not, the one with the lower R-hat.
-    Work is the number of operations in evaluations of
-    the density and of q, which unlike seconds does not depend on the load of the machine.
     """
     outcome, settings = learned.outcome, problem.settings
     if outcome.converged and outcome.ess_per_draw >= settings.replicas_below:
         return learned
-    cost = Cost(outcome.evaluations, outcome.seconds)
-    spending = problem.spend(settings.budget.replicas, cost)
+    gain = settings.replicas.again * (fitted.ladder_ess or 0.0)
+    if fitted.ladder_ess is not None and fitted.proposal.ess <= gain:
+        return learned  # a ladder from as good a proposal was measured before
+    spending = problem.spend(settings.budget.replicas, Cost(outcome.evaluations, outcome.seconds))
     if not _adaptation_fits(spending, settings.replicas):
         return learned
     try:
-        rival, ladder = _measured_ladder(problem, spending, fitted)
+        rival, _ = _measured_ladder(problem, spending, fitted, problem.keys.replicas)
     except KeyboardInterrupt:  # return the composed kernel
         return learned.recorded(replace(outcome, ended="interrupted"))
-    mine, theirs = (_ess_per_work(one, problem, fitted) for one in (learned, rival))
-    rows = [
-        _row("proposal and local move", learned, mine),
-        _row(str(ladder), rival, theirs),
-    ]
+    mine, theirs = (merit(one, problem, fitted) for one in (learned, rival))
+    row = _row("proposal and local move", learned, mine)
     best = rival if theirs > mine else learned
     spent = {"evaluations": rival.outcome.evaluations, "seconds": rival.outcome.seconds}
-    return best.recorded(replace(best.outcome, history=[*outcome.history, *rows], **spent))
+    history = [*outcome.history, row, rival.outcome.history[-1]]
+    return best.recorded(replace(best.outcome, history=history, **spent))
 
 
 def _measured_ladder(
-    problem: Problem, spending: Spending, fitted: Fitted
-) -> tuple[Learned, Ladder]:
-    """A ladder of replicas, measured by pilot chains."""
-    key_ladder, key_start, key_pilot = split(problem.keys.replicas, 3)
+    problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
+) -> tuple[Learned, np.ndarray]:
+    """A ladder of replicas, measured by pilot chains, and their draws after warm-up."""
+    key_ladder, key_start, key_pilot = split(key, 3)
     kernel = _adapted_ladder(problem, spending, fitted, key_ladder)
     assert kernel.ladder is not None
     # replicas estimate log Z better than the weights of q
     looked = replace(fitted.looked, log_z_weights=float(kernel.ladder.log_z))
     fitted = replace(fitted, looked=looked)
     places, elsewhere = pilot_starts(problem, spending, fitted, key_start)
-    learned = run_pilot(
+    learned, draws = run_pilot(
         problem, spending, fitted, fitted.proposal, kernel, kernel.reference, kernel.warmup,
         places, elsewhere, key_pilot,
     )  # fmt: skip
-    return learned, kernel.ladder
+    row = _row(str(kernel.ladder), learned, merit(learned, problem, fitted))
+    history = [*learned.outcome.history, row]
+    return learned.recorded(replace(learned.outcome, history=history)), draws
 
 
 def _adaptation_fits(spending: Spending, settings: ReplicaSettings) -> bool:
@@ -108,27 +143,6 @@ def _adapted_ladder(
     spending.note(float(kernel.ladder.evaluations))
     rate = trip_rate(kernel.ladder.swap_acceptance)
     return kernel.repeated(int(np.clip(np.ceil(how.trips_per_draw / rate), 1, how.most_scans)))
-
-
-def _ess_per_work(learned: Learned, problem: Problem, fitted: Fitted) -> float:
-    """Effective draws per million counted operations; minus R-hat where chains disagree.
-
-    A cheap step that leads nowhere has many effective draws per operation, so work does not count
-    before chains agree.
-    """
-    outcome = learned.outcome
-    if not outcome.converged:
-        return -outcome.r_hat if np.isfinite(outcome.r_hat) else -np.inf
-    return outcome.ess_per_draw / work_per_step(learned.kernel, problem, fitted) * 1e6
-
-
-def work_per_step(kernel: AbstractKernel, problem: Problem, fitted: Fitted) -> float:
-    """Counted operations of one step: of the density, and of q where it is evaluated."""
-    dim, evaluations = problem.target.dim, evaluations_per_step(kernel)
-    law = proposal_law(fitted.proposal.kernel)
-    density, q = operations(problem.target.log_density, dim), operations(law.log_prob, dim)
-    times_q = evaluations if isinstance(kernel, Tempered) else 2
-    return evaluations * density + times_q * q
 
 
 def _row(stage: str, learned: Learned, merit: Number) -> Row:

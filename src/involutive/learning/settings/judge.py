@@ -26,13 +26,15 @@ class JudgeSettings:
         mixture_tries: the same where the proposal is a mixture, whose draws cost little. [a guess]
         largest_rhat: R-hat of chains that agree. [standard: Vehtari et al. 2021; the verdict on
             draws asks for the same]
-        rhat_noise: this number divided by the effective draws of the pilot is added to it.
-            [a guess]
+        rhat_noise: share that is added to it of chains divided by effective draws, which R-hat
+            exceeds 1 by where chains agree. [a guess]
         largest_groups: maximum nested R-hat between the two groups of starts. [a guess]
         past_steps: minimum steps of a pilot that a deadline cuts short. [a guess]
         first_steps: steps after which the time of a step is known. [a guess]
         tuning_seconds: seconds left below which no local move is tuned, since it and the chains
             must be compiled. [measured by `python -m involutive.bench.budgets`]
+        pilot_evaluations: evaluations after which a pilot ends once it has `pilot_least` draws per
+            chain: steps of replicas are long. [a guess]
         pilot_seconds: the same for pilot chains. [measured likewise]
         pilot_longer: how much longer pilot chains take than the tuning before them. [a guess]
         least_ess: effective draws below which ESS and R-hat are themselves uncertain. [standard:
@@ -70,11 +72,12 @@ class JudgeSettings:
     place_tries: int = 2
     mixture_tries: int = 8
     largest_rhat: float = 1.01
-    rhat_noise: Number = 4
+    rhat_noise: Number = 0.5
     largest_groups: Number = 1.05
     past_steps: int = 100
     first_steps: int = 10
     tuning_seconds: Number = 6.0
+    pilot_evaluations: Number = 1e7
     pilot_seconds: Number = 4.0
     pilot_longer: Number = 2.0
     least_ess: Number = 400.0

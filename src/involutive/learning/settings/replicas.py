@@ -23,6 +23,8 @@ class ReplicaSettings:
         most_scans: maximum scans per draw. [a guess]
         adapting: share of the stage's time that adaptation may take. [a guess]
         least_seconds: seconds left below which no ladder is tried. [a guess]
+        suffices: effective draws per draw of a ladder that make rounds needless. [a guess]
+        again: factor that rounds must gain for another ladder. [a guess]
 
     Raises:
         InputError: if a number is negative.
@@ -45,6 +47,8 @@ class ReplicaSettings:
     most_scans: int = 8
     adapting: Number = 0.6
     least_seconds: Number = 5.0
+    suffices: Number = 0.2
+    again: Number = 2.0
 
     def __post_init__(self) -> None:
         check_not_negative(self)

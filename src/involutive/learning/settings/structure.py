@@ -26,6 +26,7 @@ class StructureSettings:
             which tails count as normal. [a guess]
         tail_rounds: batches that Student-t components are fitted to. [a guess]
         tail_draws: share of `fit_draws` in each. [a guess]
+        tail_gain: nats per draw of a step of EM, below which it ends. [a guess]
         tail_longer: factor on the time per point of one batch that bounds the next one's. [a guess]
         hessian_points: points at which Hessians are compared, to find parents. [a guess]
         hessian_step: step of a coordinate, as a share of its spread. [a guess]
@@ -59,6 +60,7 @@ class StructureSettings:
     tail_degrees: Number = 10.0
     tail_rounds: int = 3
     tail_draws: Number = 0.25
+    tail_gain: Number = 1e-3
     tail_longer: Number = 3.0
     hessian_points: int = 6
     hessian_step: Number = 0.5
