@@ -140,11 +140,12 @@ def _moved(group: Rotation) -> tuple[int, ...]:
 def _rotation(a: np.ndarray, b: np.ndarray) -> Rotation | None:
     """x ↦ Ax + b as a group of rotations about a centre, or None if it is none."""
     values, vectors = np.linalg.eig(a)
+    growth, rates = np.real(values), np.imag(values)
     largest = np.abs(values).max()
-    turning = np.flatnonzero(values.imag > IMAGINARY * largest)
-    if not len(turning) or np.abs(values.real).max() > IMAGINARY * largest:
+    turning = np.flatnonzero(rates > IMAGINARY * largest)
+    if not len(turning) or np.abs(growth).max() > IMAGINARY * largest:
         return None
-    planes = np.stack([vectors[:, turning].real, -vectors[:, turning].imag], axis=2)
+    planes = np.stack([np.real(vectors)[:, turning], -np.imag(vectors)[:, turning]], axis=2)
     planes = planes.reshape(len(a), -1)
     still = np.linalg.svd(a)[2][2 * len(turning) :].T  # the null space of A
     whole = np.concatenate([planes, still], axis=1)
@@ -153,7 +154,7 @@ def _rotation(a: np.ndarray, b: np.ndarray) -> Rotation | None:
     centre = -np.linalg.pinv(a, rcond=IMAGINARY) @ b
     if not np.allclose(a @ centre, -b, atol=IMAGINARY * (1 + np.abs(b).max())):
         return None
-    frequencies = values[turning].imag
+    frequencies = rates[turning]
     return Rotation(centre, whole, np.linalg.inv(whole), frequencies / frequencies.min())
 
 

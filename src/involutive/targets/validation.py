@@ -173,7 +173,7 @@ def check_density(target: Density) -> None:
     # far out a loop may not end, and a call of Python may cost hours
     if reading.bounded:
         _check_flat(target, reading)
-        warn_precision(target, reading.value)
+        warn_precision(target.log_density, target.dim, target.name, reading.value)
 
 
 def _twice(target: Density) -> tuple[float, float]:
