@@ -45,14 +45,16 @@ def replicas_before_rounds(problem: Problem, fitted: Fitted) -> Fitted:
     key = jr.fold_in(problem.keys.early, 4)
     learned, draws = _measured_ladder(problem, spending, fitted, key)
     outcome = learned.outcome
-    better = outcome.converged and len(draws) > 0
-    return replace(
+    after = replace(
         fitted,
         measured=best_measured(problem, fitted, learned),
-        draws=draws if better else fitted.draws,
         cost=Cost(outcome.evaluations, outcome.seconds),
         ladder_ess=fitted.proposal.ess,
     )
+    if not outcome.converged:
+        return after
+    rows = np.linspace(0, len(draws) - 1, len(fitted.states)).astype(int)
+    return replace(after, draws=draws, fresh=draws, states=draws[rows])
 
 
 def ladder_suffices(problem: Problem, fitted: Fitted) -> Learned | None:

@@ -16,7 +16,7 @@ class LookSettings:
         stretches: factors on the proposal's draws about their centre. [guesses]
         best: climbs from the highest p/q, per climb from q. [a guess]
         random: climbs from X, per climb from q. [a guess]
-        scanned: maximum arithmetic operations of p and q at all places; about a second.
+        scanned: maximum arithmetic operations of p and q at all places; about half a second.
             [a guess]
         place_draws: share of `search_draws` that bounds the places per group in two dimensions.
             [a guess]
@@ -55,7 +55,7 @@ class LookSettings:
     stretches: tuple[Number, ...] = (1.0, 1.5, 2.0, 3.0)
     best: Number = 0.25
     random: Number = 0.5
-    scanned: Number = 4.8e10
+    scanned: Number = 2.4e10
     place_draws: Number = 0.5
     dimension_growth: Number = 1.5
     most_growth: Number = 20.0
