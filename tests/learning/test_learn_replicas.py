@@ -17,8 +17,8 @@ from involutive.learning.judge.measure import measure
 from involutive.learning.judge.merit import best_measured
 from involutive.learning.problem import initial_distribution, pose_problem
 from involutive.learning.refine.replicas import (
-    ladder_suffices,
     replicas_before_rounds,
+    sufficient,
     try_replicas,
 )
 
@@ -51,7 +51,7 @@ def test_rounds_that_lose_effective_draws_do_not_replace_what_was_measured(measu
 def test_replicas_come_before_rounds_only_where_the_proposal_is_poor(measured):
     problem, fitted, _ = measured
     assert replicas_before_rounds(problem, fitted) is fitted
-    assert ladder_suffices(problem, fitted) is None
+    assert sufficient(problem, fitted) is None
 
 
 @pytest.mark.deep
@@ -61,7 +61,7 @@ def test_a_ladder_before_the_rounds_gives_them_its_draws(measured):
     after = replicas_before_rounds(problem, poor)
     assert after.ladder_ess == 0.01 and len(after.draws) > 1000
     assert after.cost.evaluations > fitted.cost.evaluations
-    best = ladder_suffices(problem, after)
+    best = sufficient(problem, after)
     assert best is not None and isinstance(best.kernel, Tempered)
     assert replicas_before_rounds(problem, after) is after
     stuck = learned.recorded(replace(learned.outcome, converged=False))

@@ -45,8 +45,8 @@ from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem
 from involutive.learning.refine.missed_modes import better_pass, with_missed_modes
 from involutive.learning.refine.replicas import (
-    ladder_suffices,
     replicas_before_rounds,
+    sufficient,
     try_replicas,
 )
 from involutive.learning.refine.rounds import another_round_allowed, next_round, polish
@@ -171,16 +171,7 @@ def _pipeline(run: Run, x: AbstractDistribution | ArrayLike | None) -> Learned:
         judged, learned, confirmed = _judge(run, last)
         if learned is not None and confirmed:
             return learned
-        run.begin(3)
-        judged = run.keep(replicas_before_rounds(problem, judged))
-        ladder = ladder_suffices(problem, judged)
-        if ladder is not None:
-            return ladder
-        refined = _refine(run, judged)
-        run.begin(4)
-        if learned is None or refined is not judged:
-            learned = measure(problem, refined, problem.keys.finish)
-        return try_replicas(problem, refined, best_measured(problem, refined, learned))
+        return _refine(run, judged, learned)
     except OutOfBudget:  # before the search had one draw of X
         return best_so_far(problem, run.last, "budget")
     except KeyboardInterrupt:
@@ -219,7 +210,28 @@ def _worth_measuring(fitted: Fitted, problem: Problem) -> bool:
     return fitted.settled or (covers and fitted.proposal.ess >= problem.settings.poor)
 
 
-def _refine(run: Run, fitted: Fitted) -> Fitted:
+def _refine(run: Run, judged: Fitted, learned: Learned | None) -> Learned:
+    """Try replicas and rounds; return the best of the kernels that were measured.
+
+    Args:
+        run: the run.
+        judged: a fit that does not suffice.
+        learned: the kernel of its proposal, if that was measured.
+    """
+    problem = run.problem
+    run.begin(3)
+    judged = run.keep(replicas_before_rounds(problem, judged))
+    enough = sufficient(problem, judged)
+    if enough is not None:
+        return enough
+    refined = _rounds(run, judged)
+    run.begin(4)
+    if learned is None or refined is not judged:
+        learned = measure(problem, refined, problem.keys.finish)
+    return try_replicas(problem, refined, best_measured(problem, refined, learned))
+
+
+def _rounds(run: Run, fitted: Fitted) -> Fitted:
     """Make rounds of chains and training while the budget allows, then train at full length."""
     seconds = 0.0  # that the last round took
     while another_round_allowed(run.problem, fitted, seconds):

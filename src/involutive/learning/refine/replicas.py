@@ -39,6 +39,8 @@ def replicas_before_rounds(problem: Problem, fitted: Fitted) -> Fitted:
     settings = problem.settings
     if fitted.ladder_ess is not None or fitted.proposal.ess >= settings.fit.reaches:
         return fitted
+    if sufficient(problem, fitted) is not None:
+        return fitted
     spending = problem.spend(settings.budget.rounds, fitted.cost)
     if not _adaptation_fits(spending, settings.replicas):
         return fitted
@@ -57,13 +59,12 @@ def replicas_before_rounds(problem: Problem, fitted: Fitted) -> Fitted:
     return replace(after, draws=draws, fresh=draws, states=draws[rows])
 
 
-def ladder_suffices(problem: Problem, fitted: Fitted) -> Learned | None:
-    """The ladder that was measured before the rounds, if it ends learning."""
+def sufficient(problem: Problem, fitted: Fitted) -> Learned | None:
+    """The best kernel that was measured before the rounds, if it makes them needless."""
     learned = fitted.measured
-    if not isinstance(learned, Learned) or not isinstance(learned.kernel, Tempered):
+    if not isinstance(learned, Learned) or not learned.outcome.converged:
         return None
-    outcome = learned.outcome
-    enough = outcome.converged and outcome.ess_per_draw >= problem.settings.replicas.suffices
+    enough = learned.outcome.ess_per_draw >= problem.settings.replicas.suffices
     return learned if enough else None
 
 

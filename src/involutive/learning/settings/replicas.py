@@ -23,7 +23,7 @@ class ReplicaSettings:
         most_scans: maximum scans per draw. [a guess]
         adapting: share of the stage's time that adaptation may take. [a guess]
         least_seconds: seconds left below which no ladder is tried. [a guess]
-        suffices: effective draws per draw of a ladder that make rounds needless. [a guess]
+        suffices: effective draws per draw of a measured kernel that make rounds needless. [a guess]
         again: factor that rounds must gain for another ladder. [a guess]
 
     Raises:
