@@ -153,7 +153,7 @@ def test_an_interrupt_at_any_stage_leaves_a_kernel(stage, monkeypatch):
 
 @pytest.mark.deep
 def test_an_interrupted_round_resumes_to_the_same_kernel(tmp_path, monkeypatch):
-    settings = replace(TINY["settings"], suffices=2.0)  # so that rounds are made
+    settings = replace(TINY["settings"], suffices=2.0, poor=2.0)  # so that rounds are made
     more = TINY | {"settings": settings}
     # without a symmetry, whose moves would do in place of rounds
     target = inv.targets.mixture([[-1.0], [1.3]], [0.4, 0.6], sd=0.3)
