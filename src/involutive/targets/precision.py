@@ -24,15 +24,15 @@ _TOLD: set[tuple[str, int]] = set()
 
 
 @runtime_checkable
-class Named(Protocol):
-    """What a warning is about."""
+class Density(Protocol):
+    """What is checked: a `Target`."""
 
     log_density: Callable[[Any], Any]
     dim: int
     name: str
 
 
-def warn_precision(target: Named, value: Callable[[Any], Any]) -> None:
+def warn_precision(target: Density, value: Callable[[Any], Any]) -> None:
     """Warn, once per target, if 32 bits cannot resolve the log density near its maximum.
 
     Only where it is large in size at every one of a few points is the maximum looked for.
@@ -71,7 +71,7 @@ def _resolved(value: float) -> bool:
 def _climbed(log_density: Callable[[Any], Any], starts: Array) -> Array:
     """The largest log density that climbs reach, by steps whose length adapts to what they gain."""
 
-    def step(_: Any, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def step(_: object, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         x, value, size = state
         gradient = jax.grad(log_density)(x)
         direction = gradient / (jnp.linalg.norm(gradient) + 1e-30)
