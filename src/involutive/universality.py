@@ -24,7 +24,7 @@ so almost nothing is accepted as ε → 0 (`log_auxiliary_ratio`).
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -286,7 +286,7 @@ def law_of_bimodal() -> Target:
         return BIMODAL.apply(jnp.zeros(1, u.dtype), u)[0]
 
     def log_density(x: Array) -> Array:
-        def halve(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        def halve(_: object, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = bounds
             middle = 0.5 * (low + high)
             short = value(middle) < x[0]

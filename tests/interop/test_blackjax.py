@@ -195,7 +195,7 @@ def test_a_stopped_chain_stays_stopped():
         (blackjax.mala, {"stepsize": 0.1}, "must accept its parameters, but raised TypeError"),
     ],
 )
-def test_bad_local_moves_are_refused(algorithm, parameters, words):
+def test_bad_local_moves_are_refused(algorithm, parameters, words, as_users_run):
     with pytest.raises(inv.InputError, match=words):
         bridge.as_kernel(inv.targets.gaussian(2), algorithm, **parameters)
 

@@ -155,7 +155,7 @@ def positive_data(y):
         ("model", Y, "model must be a NumPyro model, a function, got str"),
     ],
 )
-def test_bad_models_are_refused_in_one_line(model, data, words):
+def test_bad_models_are_refused_in_one_line(model, data, words, as_users_run):
     with pytest.raises(inv.InputError, match=words) as caught:
         bridge.target(model, data)
     assert "\n" not in str(caught.value)

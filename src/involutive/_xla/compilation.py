@@ -53,12 +53,12 @@ def on_device(values: np.ndarray) -> jax.Array:
     return jax.device_put(values)
 
 
-def jit_long(function: Callable) -> Any:
+def jit_long(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile `function` with JAX's default, slow options, for functions that run for minutes."""
     return eqx.filter_jit(function)
 
 
-def jit_once(function: Callable) -> Any:
+def jit_once(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile `function` with `SHORT`, quickly, for functions that run for seconds."""
     options: dict[str, Any] = {"compiler_options": SHORT}
     return eqx.filter_jit(function, **options)

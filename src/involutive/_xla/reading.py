@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jaxtyping import PyTree
 
 from involutive._xla.compilation import SHORT
 from involutive._xla.constants import Missed, called, constants, small
@@ -54,7 +55,7 @@ class Reading(NamedTuple):
     coordinates: np.ndarray
     missed: list[Missed]
     bounded: bool
-    out: Any
+    out: PyTree
     value: Callable[[Any], Any]
 
 

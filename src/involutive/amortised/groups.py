@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -30,7 +30,15 @@ from involutive.core.errors import InputError
 from involutive.core.text import first_line
 from involutive.sampling.interrupt import Interrupt
 from involutive.storage.codec import Decoder, Encoder
-from involutive.targets.executors import count_of, pickled, submitted, way_of
+from involutive.targets.executors import (
+    Executor,
+    HasMap,
+    Promise,
+    count_of,
+    pickled,
+    submitted,
+    way_of,
+)
 
 Result = tuple[SetVerdict, SetDraws]
 Finished = Iterator[tuple[list[int], list[Result]]]
@@ -68,7 +76,7 @@ class Groups:
     root: Key[Array, ""]
     sizes: Sizes
     devices: list[Any] | None
-    executor: Any = None  # whatever has submit, apply_async or map
+    executor: Executor | None = None
 
     def run(self, missing: list[int], stop: Interrupt) -> Finished:
         """The results of the missing data sets, group by group, in order."""
@@ -97,17 +105,20 @@ class Groups:
 
     def _away(self, parts: list[list[int]], stop: Interrupt) -> Finished:
         """On the workers of a pool."""
-        way, token = way_of(self.executor), uuid.uuid4().hex
+        executor = self.executor
+        assert executor is not None
+        way, token = way_of(executor), uuid.uuid4().hex
         kernel = packed(self.kernel)
         tasks = (self._task(token, kernel, part) for part in parts)
         try:
             if way == "map":
-                yield from zip(parts, self.executor.map(work, tasks), strict=True)
+                found = cast(HasMap, executor).map(work, tasks)
+                yield from zip(parts, found, strict=True)
                 return
             send = lambda number, part: submitted(  # noqa: E731
-                self.executor, way, work, self._task(token, kernel, part)
+                executor, way, work, self._task(token, kernel, part)
             )
-            yield from _in_flight(send, parts, 0, count_of(self.executor), stop)
+            yield from _in_flight(send, parts, 0, count_of(executor), stop)
         except InputError:
             raise
         except Exception as error:
@@ -125,14 +136,14 @@ class Groups:
 
 
 def _in_flight(
-    send: Callable[[int, list[int]], Any],
+    send: Callable[[int, list[int]], Promise],
     parts: list[list[int]],
     first: int,
     workers: int,
     stop: Interrupt,
 ) -> Finished:
     """Results in order, with one group per worker in flight and one waiting; none after a stop."""
-    waiting: list[tuple[list[int], Any]] = []
+    waiting: list[tuple[list[int], Promise]] = []
     for number in range(first, len(parts)):
         if stop.asked is not None:
             break

@@ -32,7 +32,7 @@ from involutive.sampling.devices import Share, share_of
 from involutive.sampling.interrupt import TERMINATED, Interrupt
 from involutive.sampling.progress import Progress
 from involutive.storage.format import PathLike
-from involutive.targets.executors import way_of
+from involutive.targets.executors import Executor, way_of
 
 
 def sample_many(
@@ -46,7 +46,7 @@ def sample_many(
     folder: PathLike | None = None,
     resume: bool = False,
     mesh: Mesh | None = None,
-    executor: Any = None,
+    executor: Executor | None = None,
     settings: ManySettings | None = None,
     progress: bool | None = None,
 ) -> Many:
@@ -107,8 +107,7 @@ def sample_many(
     with Progress("sampling data sets", len(data_sets), progress) as bar:
         stopped = _run(work, [i for i in share.ids if i not in results], results, saved, bar)
         if relearn is not None and not stopped:
-            failed = [i for i in share.ids if i in results and _wanting(results[i][0])]
-            for i, found in _relearned(work, data_sets, failed, results, relearn):
+            for i, found in _relearned(work, data_sets, share.ids, results, relearn):
                 bar.update(len(results), learned_again=f"data set {i}")
                 results[i] = found
                 saved.write(i, [found])
@@ -127,7 +126,7 @@ def _sizes(num_chains: int, num_samples: int, settings: ManySettings) -> Sizes:
     )
 
 
-def _share(mesh: Mesh | None, executor: Any, count: int, group: int) -> Share:
+def _share(mesh: Mesh | None, executor: Executor | None, count: int, group: int) -> Share:
     """Which data sets this process runs: all of them where a pool does the work."""
     if executor is None:
         return share_of(mesh, count, group if count >= group else 1)
@@ -153,12 +152,12 @@ def _described(
 def _relearned(
     work: Groups,
     data_sets: Sequence[DataSet],
-    failed: Sequence[int],
+    ids: Sequence[int],
     results: dict[int, Result],
     budget: Budget | Number,
 ) -> Iterator[tuple[int, Result]]:
-    """The data sets that failed, learned one by one in this process."""
-    for i in failed:
+    """Learn those of the data sets `ids` that failed, one by one in this process."""
+    for i in [i for i in ids if i in results and _wanting(results[i][0])]:
         key = jr.fold_in(work.root, len(data_sets) + i)
         yield i, relearned(work.kernel, data_sets[i], results[i], key, work.sizes, budget)
 

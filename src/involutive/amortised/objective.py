@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import optax
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, PyTree
 
 from involutive.amortised.family import Family
 from involutive.amortised.layout import MASK, Observed
@@ -60,11 +60,11 @@ def paced_adam(rate: Number, settings: AmortiseSettings) -> optax.GradientTransf
     clip = optax.clip_by_global_norm(settings.largest_gradient)
     adam, rise = optax.chain(clip, optax.scale_by_adam()), settings.rise
 
-    def init(params: optax.Params) -> Paced:
+    def init(params: PyTree) -> Paced:
         return Paced(adam.init(params), jnp.zeros(()), jnp.ones(()))
 
     def update(
-        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+        updates: optax.Updates, state: optax.OptState, params: PyTree | None = None
     ) -> tuple[optax.Updates, Paced]:
         assert isinstance(state, Paced)
         updates, inner = adam.update(updates, state.inner, params)
@@ -111,7 +111,7 @@ class _Objective(AbstractObjective):
         params, static = split_trainable(kernel)
         points = self.points(kernel, self.rows(data, key_batch), key_loss)
 
-        def loss(params: optax.Params) -> Scalar:
+        def loss(params: PyTree) -> Scalar:
             return self.loss(eqx.combine(params, static), points)
 
         value, gradient = jax.value_and_grad(loss)(params)

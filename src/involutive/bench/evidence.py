@@ -21,6 +21,7 @@ from involutive import targets
 from involutive.auxiliary import GaussianMixture
 from involutive.bench.field.synthetic import NINE, NINE_SD, gaussian_log_z
 from involutive.core.text import markdown_table
+from involutive.core.types import ArrayLike
 from involutive.diagnostics.evidence import evidence
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import AbstractKernel, Kernel
@@ -28,7 +29,7 @@ from involutive.learning.learn import learn
 from involutive.targets.target import Target
 
 CORNERS = np.array([[-40.0, -40.0], [40.0, 40.0]])  # X of the 40 modes: all of the square
-DYNESTY_LIVE = 500
+DYNESTY_LIVE = 500  # live points. Standard: its default
 
 
 class Case(NamedTuple):
@@ -106,12 +107,12 @@ def faults() -> dict[str, AbstractKernel]:
     }
 
 
-def _from(target: Target, means: Any, variances: Any) -> Kernel:
+def _from(target: Target, means: ArrayLike, variances: ArrayLike) -> Kernel:
     """A kernel that proposes from a mixture of round Gaussians of equal weight."""
-    means = np.asarray(means, float)
-    count, dim = means.shape
+    centres = np.asarray(means, float)
+    count, dim = centres.shape
     covariances = np.multiply.outer(np.broadcast_to(variances, (count,)), np.eye(dim))
-    law = GaussianMixture(np.full(count, 1 / count), means, covariances)
+    law = GaussianMixture(np.full(count, 1 / count), centres, covariances)
     return Kernel(target, FunctionBlock(Identity((dim,))), law)
 
 
@@ -129,7 +130,7 @@ def refusals(seeds: int, num_samples: int) -> list[dict[str, Any]]:
 
 def nested(name: str, seeds: int) -> dict[str, Any]:
     """dynesty's static sampler with a uniform prior on a box, its volume added to log Z."""
-    dynesty: Any = import_module("dynesty")  # untyped
+    dynesty = import_module("dynesty")
 
     case = CASES[name]()
     compiled, dim, width = jax.jit(case.target.log_density), case.target.dim, case.half_width

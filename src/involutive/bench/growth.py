@@ -20,6 +20,7 @@ import numpy as np
 from involutive import targets
 from involutive.bench.entry import Entry
 from involutive.bench.speed import Rows, fastest, paper_kernel, runner_job
+from involutive.core.types import Figure
 from involutive.sampling.runner import width_for
 
 DIMS = (2, 5, 10, 20, 50, 100, 200)  # two unit Gaussians ten apart, weights 1/3 and 2/3
@@ -64,7 +65,7 @@ print(imported - began, time.perf_counter() - imported)
 
 
 def with_chains(counts: Sequence[int] = (1, 10, 100, 1000, 10_000, 100_000)) -> Rows:
-    """Seconds a step of all chains."""
+    """Milliseconds per step of all chains together."""
     kernel, rows = paper_kernel(), []
     for count in counts:
         steps = max(min(250, 500_000 // count), 64)  # random numbers are made 8 steps at a time
@@ -77,7 +78,7 @@ def with_chains(counts: Sequence[int] = (1, 10, 100, 1000, 10_000, 100_000)) -> 
 
 
 def with_dimension(dims: Sequence[int] = (2, 8, 32, 128, 256), chains: int = 64) -> Rows:
-    """Microseconds a chain-step of the paper's network on a Gaussian, auxiliary dimension equal."""
+    """Microseconds per chain-step of the paper's network, state and auxiliary of one dimension."""
     rows = []
     for dim in dims:
         kernel = paper_kernel(targets.gaussian(dim), dim)
@@ -177,7 +178,7 @@ def rate_slope(points: list[tuple[float, float]]) -> float | None:
     return float(np.polyfit(x, y, 1)[0])
 
 
-def draw(header: dict[str, Any], rows: Rows) -> Any:
+def draw(header: dict[str, Any], rows: Rows) -> Figure:
     """Effective draws per second in all, against dimension and number of modes, with slopes."""
     from involutive.plotting.panels import panels, style
 

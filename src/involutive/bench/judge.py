@@ -26,8 +26,9 @@ QUANTILE_ERROR, WORST_QUANTILE_ERROR = 0.02, 0.10  # of a probability
 MEAN_ERROR, WORST_MEAN_ERROR = 0.05, 0.30  # of a standard deviation
 UNCLEAR = 2.0  # times what is right, from which a run that may be unlucky is not called correct
 SCORE = 5.0  # standard errors, for the largest of many
+NOT_FINITE = "draws that are not finite"
 NO_REFERENCE = "no exact draws and no long run that converged to compare with"
-GOALS = (1_000, 10_000, 100_000)
+GOALS = (1_000, 10_000, 100_000)  # effective draws that seconds and evaluations are given for
 MOST = 1 << 18  # draws judged, of all chains together
 
 
@@ -77,17 +78,10 @@ def judge(
     finite = bool(np.isfinite(kept).all())
     least = min(float(np.nan_to_num(ess(row))) for row in values.values()) if finite else 0.0
     mode_error = _mode_error(target, values)
-    nothing = (math.nan, math.nan)
-    quantile_error, mean_error = _errors(known, kept) if finite and known else nothing
+    quantile_error, mean_error = _errors(known, kept) if finite and known else (math.nan, math.nan)
     moments = known is not None and known.moments
     errors = (mode_error, quantile_error, mean_error if moments else 0.0)
-    if not finite:
-        wrong, unclear = "draws that are not finite", ""
-    elif known is None:
-        wrong, unclear = "", NO_REFERENCE
-    else:
-        wrong = _wrong(target, known, least, errors)
-        unclear = "" if wrong else _unclear(least, errors)
+    wrong, unclear = _said(target, known, least, errors) if finite else (NOT_FINITE, "")
     effective = 0.0 if wrong or unclear else least * total / judged_total
     setup, sampling = figures["setup_seconds"], figures["sampling_seconds"]
     rate = effective / sampling if sampling > 0 else 0.0
@@ -143,6 +137,19 @@ def _errors(known: Reference, kept: np.ndarray) -> tuple[float, float]:
     shares = np.stack([(values <= row).mean(axis=0) for row in known.quantiles])
     shift = np.abs(values.mean(axis=0) - known.mean) / known.sd
     return float(np.abs(shares - np.asarray(LEVELS)[:, None]).max()), float(shift.max())
+
+
+def _said(
+    target: Target,
+    known: Reference | None,
+    effective: float | int,
+    errors: tuple[float | None, float, float],
+) -> tuple[str, str]:
+    """In words what is wrong, and what is unclear; at most one of the two."""
+    if known is None:
+        return "", NO_REFERENCE
+    wrong = _wrong(target, known, effective, errors)
+    return wrong, "" if wrong else _unclear(effective, errors)
 
 
 def _wrong(

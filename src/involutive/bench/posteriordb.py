@@ -26,15 +26,16 @@ from involutive.targets.parameters import Parameters
 from involutive.targets.target import Target
 
 Data = dict[str, Any]
+Numbers = Array | np.ndarray | float | int
 Model = tuple[Parameters, Callable[..., Array]]
 EFFECTIVE = 10_000  # posteriordb's reference draws: ten chains of 1000, thinned to independence
 
 
-def _normal(x: Any, mean: Any, sd: Any) -> Array:
+def _normal(x: Numbers, mean: Numbers, sd: Numbers) -> Array:
     return jnp.sum(-0.5 * ((x - mean) / sd) ** 2 - jnp.log(sd) * jnp.ones_like(x - mean))
 
 
-def _cauchy(x: Any, scale: float) -> Array:
+def _cauchy(x: Numbers, scale: float) -> Array:
     return -jnp.log1p((x / scale) ** 2)
 
 

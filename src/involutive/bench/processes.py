@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from involutive.bench.speed import Rows
 
 CHAINS = 1024  # of one process
-SECONDS = 5.0
+SECONDS = 5.0  # that each number of processes is timed for
 WORKER = """
 import os, sys, time
 number, count, port, chains, seconds = *map(int, sys.argv[1:5]), float(sys.argv[5])

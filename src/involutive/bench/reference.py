@@ -16,7 +16,7 @@ from involutive.bench.targets import DEFAULT, summary, with_square
 from involutive.core.statistics import ess, rhat
 from involutive.targets.target import Target
 
-CHAINS, DRAWS, WARMUP = 16, 8000, 1000
+CHAINS, DRAWS, WARMUP = 16, 8000, 1000  # warm-up as Stan has it; the others are guesses
 NUMBERS = 8_000_000  # at most, of all chains: fewer draws in many dimensions
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from involutive.bench.judge import GOALS
+from involutive.core.types import Figure
 
 Row = dict[str, Any]
 COLUMNS = (
@@ -125,7 +126,7 @@ def ran(row: Row) -> bool:
     return not str(row.get("failed", "")).endswith("is not installed")
 
 
-def draw(header: Row, rows: Sequence[Row]) -> Any:
+def draw(header: Row, rows: Sequence[Row]) -> Figure:
     """Wall time against effective draws, one panel per target, correct samplers only."""
     if header["suite"] == "growth":
         from involutive.bench.growth import draw as draw_growth

@@ -63,7 +63,7 @@ def _bare(kernel: Kernel, z: Array, steps: Array) -> Array:
     """f and the density, again and again; the density decides, so that neither is left out."""
     dim = kernel.target.dim
 
-    def step(_: Any, z: Array) -> Array:
+    def step(_: object, z: Array) -> Array:
         moved, _ = jax.vmap(kernel.involution)(z)
         density = jax.vmap(lambda x: evaluate(kernel.target, x))(moved[:, :dim])
         return jnp.where(density[:, None] > -jnp.inf, moved, z)
@@ -75,7 +75,7 @@ def _bare(kernel: Kernel, z: Array, steps: Array) -> Array:
 def _products(weights: list[Array], inputs: list[Array], steps: Array) -> list[Array]:
     """The network's matrix products alone, each with its own input."""
 
-    def step(_: Any, inputs: list[Array]) -> list[Array]:
+    def step(_: object, inputs: list[Array]) -> list[Array]:
         # a little of each result joins its input, so that no product is left out
         results = [x @ w.T for x, w in zip(inputs, weights, strict=True)]
         return [x + 1e-30 * r[:, :1] for x, r in zip(inputs, results, strict=True)]
@@ -196,7 +196,7 @@ def widths(
     blocks: Sequence[int] = (32, 64, 128, 256, 512),
     times: int = 5,
 ) -> Rows:
-    """Microseconds per chain-step by the width of a block, with the draws a call of `sample`."""
+    """Microseconds per chain-step by the width of a block, at the draws of one call of `sample`."""
     rows, steps = [], DRAWS[0]
     for (name, kernel), count in product(kernels.items(), chains):
         fitting = [block for block in blocks if block <= count]

@@ -16,7 +16,7 @@ from involutive.bench.entry import Entry
 from involutive.bench.field import models
 from involutive.targets.target import Target
 
-LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the quantiles that are judged
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Cascades: couplings one after the other, with permutations between them."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
@@ -74,7 +72,7 @@ def additive_cascade(
     return fb.Chain(parts).merge_chains()
 
 
-def constant_log_det(g: Any) -> bool:
+def constant_log_det(g: object) -> bool:
     """Whether `log|det Dg|` is known to be the same everywhere, so that g⁻¹ and g cancel it."""
     if isinstance(g, AdditiveCoupling):
         return g.grid is None

@@ -23,7 +23,7 @@ class Whitening(AbstractBijection):
     shape: tuple[int, ...] = eqx.field(static=True)
     cond_shape: None = eqx.field(static=True)
 
-    def __init__(self, mean: Any, factor: Any):
+    def __init__(self, mean: Array | np.ndarray, factor: Array | np.ndarray):
         # on the host: nothing is compiled
         dtype = jnp.result_type(mean)
         factor = np.asarray(factor, np.float64)

@@ -9,10 +9,9 @@ import os
 import signal
 import sys
 import threading
-from typing import Any
 
 
-def _leave(*_: Any) -> None:
+def _leave(*_: object) -> None:
     os.write(2, b"\rinvolutive: interrupted before it began; nothing was kept\n")
     os._exit(130)
 

@@ -288,23 +288,11 @@ def experiment(
         "says what they show",
     )
     machine.prepare(x64=True)  # as the recorded results were measured
-    from involutive.experiments import run_experiment
-    from involutive.sampling.progress import Progress
+    from involutive.cli.reproducing import run_experiments
 
-    records, wanted = {}, everything(quick) if name == "all" else [str(name)]
-    with Progress("experiments", None, speech.progress, steady=True) as bar:
-        for number, each in enumerate(wanted, 1):
-            bar.stage(each, number, len(wanted))
-            found = run_experiment(
-                each, quick=quick, out=out, seed=seed, seeds=seeds, progress=speech.progress
-            )
-            held = [f"  {'holds' if ok else 'FAILS'}: {it}" for it, ok in found.claims.items()]
-            speech.say("\n".join([f"# {known[each]}", "", found.markdown, *held]))
-            speech.say(f"wrote {found.folder} in {found.seconds:.0f} s\n")
-            records[each] = {
-                "rows": found.rows, "claims": found.claims, "folder": str(found.folder),
-            }  # fmt: skip
-    speech.result({"experiments": records})
+    wanted = everything(quick) if name == "all" else [str(name)]
+    options = {"quick": quick, "out": out, "seed": seed, "seeds": seeds}
+    run_experiments({each: known[each] for each in wanted}, options, speech)
 
 
 app.command()(bench)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from involutive.cli.speech import Speech, summary_record
+from involutive.core.types import Axes, Figure
 from involutive.diagnostics.metrics import mode_labels, mode_weights
 from involutive.kernel.classical import hmc
 from involutive.learning.learn import learn
@@ -93,7 +94,7 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def draw_picture(target: Target, left: Draws, right: Draws) -> Any:
+def draw_picture(target: Target, left: Draws, right: Draws) -> Figure:
     """One chain of HMC and one of the learned kernel, over the density."""
     figure, axes = panels(1, 2, (8.0, 4.2))
     extent = float(target.extent or 1.0)
@@ -110,7 +111,7 @@ def draw_picture(target: Target, left: Draws, right: Draws) -> Any:
     return figure
 
 
-def _contours(axis: Any, target: Target, extent: float) -> None:
+def _contours(axis: Axes, target: Target, extent: float) -> None:
     import jax
     import jax.numpy as jnp
 

@@ -3,10 +3,15 @@
 import os
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
+else:
+    Mesh = Any
 
 QUIET_WARNINGS = (
     "PyTensor could not link to a BLAS",
@@ -104,7 +109,7 @@ def wait_for_all(name: str) -> None:
         multihost_utils.sync_global_devices(name)
 
 
-def all_devices() -> Any:
+def all_devices() -> Mesh | None:
     """A mesh over all devices, or None where there is one."""
     import jax
     import numpy as np
@@ -113,7 +118,7 @@ def all_devices() -> Any:
     return Mesh(np.array(jax.devices()), ("chains",)) if jax.device_count() > 1 else None
 
 
-def _one_line(message: Any, *_: Any, **__: Any) -> None:
+def _one_line(message: object, *_: object, **__: object) -> None:
     import sys
 
     print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)  # noqa: T201

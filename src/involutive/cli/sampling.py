@@ -14,6 +14,7 @@ from involutive.cli.speech import Speech, summary_record
 from involutive.cli.workers import on_workers
 from involutive.core.errors import check
 from involutive.interop.arviz import to_netcdf
+from involutive.kernel.kernel import AbstractKernel
 from involutive.report.moves import with_kernel
 from involutive.sampling.chunks import merge
 from involutive.sampling.draws import Draws
@@ -93,14 +94,14 @@ def write_draws(draws: Draws, out: Path) -> None:
     os.replace(partial, out)  # a good file is never half replaced
 
 
-def merged(plan: Plan, kernel: Any, own: Draws) -> Draws:
+def merged(plan: Plan, kernel: AbstractKernel, own: Draws) -> Draws:
     """The draws of all processes, with this one's provenance."""
     check(plan.checkpoint is not None, "several processes meet in --checkpoint, got none")
     every = merge(plan.checkpoint, kernel.target)  # type: ignore[arg-type]
     return Draws(**{**vars(every), "provenance": own.provenance | every.provenance})
 
 
-def write(draws: Draws, kernel: Any, out: Path, speech: Speech) -> dict[str, Any]:
+def write(draws: Draws, kernel: AbstractKernel, out: Path, speech: Speech) -> dict[str, Any]:
     """Write the draws, with what the report needs to know of the kernel, and say what they are."""
     summary = draws.summary()
     summary.modes  # noqa: B018  found while the density is at hand, and kept in the file

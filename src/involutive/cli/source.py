@@ -9,13 +9,20 @@ import importlib.util
 import inspect
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from involutive.cli.arguments import check_source
 from involutive.core.errors import InputError, check
+from involutive.targets.parameters import Parameters
 from involutive.targets.target import Target
+
+if TYPE_CHECKING:
+    from pymc import Model
+else:
+    Model = Any
 
 
 def read_target(source: str) -> Target:
@@ -29,7 +36,7 @@ def read_target(source: str) -> Target:
     return as_target(getattr(module, name), getattr(module, "DIM", None), name)
 
 
-def as_target(found: Any, dim: Any, name: str) -> Target:
+def as_target(found: object, dim: int | Parameters | None, name: str) -> Target:
     """Return what a file holds under `name`, with DIM if it has one, as a target."""
     if isinstance(found, Target):
         return found
@@ -37,11 +44,11 @@ def as_target(found: Any, dim: Any, name: str) -> Target:
         from involutive.interop import pymc
 
         return pymc.target(found)
-    check(
-        callable(found),
-        f"{name} must be a Target, a log density with DIM, a NumPyro model or a PyMC model, got "
-        f"{type(found).__name__}",
-    )
+    if not callable(found):
+        raise InputError(
+            f"{name} must be a Target, a log density with DIM, a NumPyro model or a PyMC model, "
+            f"got {type(found).__name__}"
+        )
     if dim is not None:
         return Target(found, dim, name=name)
     needed = _required(found)
@@ -74,7 +81,7 @@ def _run(path: Path) -> ModuleType:
     return module
 
 
-def _same(frame: Any, path: Path) -> bool:
+def _same(frame: traceback.FrameSummary, path: Path) -> bool:
     return Path(frame.filename).resolve() == path.resolve()
 
 
@@ -93,12 +100,12 @@ def _defined(module: ModuleType) -> str:
     return ", ".join(own)
 
 
-def _is_pymc(found: object) -> bool:
+def _is_pymc(found: object) -> TypeGuard[Model]:
     pymc = sys.modules.get("pymc")  # a PyMC model cannot exist before PyMC was imported
     return pymc is not None and isinstance(found, pymc.Model)
 
 
-def _required(function: Any) -> list[str]:
+def _required(function: Callable[..., object]) -> list[str]:
     """The arguments a call cannot leave out."""
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -3,9 +3,14 @@
 import json
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from involutive.core.text import as_json
+
+if TYPE_CHECKING:
+    from involutive.diagnostics.summary import Summary
+else:
+    Summary = Any
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ def complain(message: object) -> None:
     print(f"involutive: {' '.join(str(message).split())}", file=sys.stderr)  # noqa: T201
 
 
-def summary_record(summary: Any) -> dict[str, Any]:
+def summary_record(summary: Summary) -> dict[str, Any]:
     """A summary as plain numbers and text."""
     metrics = summary.metrics
     rows = {name: row.to_dict() for name, row in summary.table.iterrows()}

@@ -11,13 +11,18 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from involutive.cli.source import read_target
 from involutive.core.errors import InputError, check, check_count
 from involutive.core.text import first_line
 from involutive.targets.target import Target
 from involutive_worker import Density
+
+if TYPE_CHECKING:
+    from distributed import Client
+else:
+    Client = Any
 
 
 @contextmanager
@@ -29,15 +34,15 @@ def on_workers(
         yield target
         return
     check(workers is None or dask is None, "pass --workers or --dask, got both")
-    check(
-        target.black_box is not None,
-        f'--workers and --dask are for NumPy densities (Target(..., backend="numpy")), and '
-        f"{target.name} is a JAX density, which uses every core by itself; drop them",
-    )
+    box = target.black_box
+    if box is None:
+        raise InputError(
+            f'--workers and --dask are for NumPy densities (Target(..., backend="numpy")), and '
+            f"{target.name} is a JAX density, which uses every core by itself; drop them"
+        )
     file, _, name = source.rpartition(":")
     load = partial(density_of, f"{Path(file).resolve()}:{name}")
     with _processes(workers) if dask is None else _client(dask) as pool:
-        box: Any = target.black_box
         before = box.pool
         box.use(pool, load)
         try:
@@ -61,7 +66,7 @@ def _processes(workers: int | None) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
 
 
-def _client(address: str) -> Any:
+def _client(address: str) -> Client:
     try:
         from distributed import Client
     except ImportError as error:

@@ -5,16 +5,17 @@ R-hat and the autocorrelation of many chains are written here, because ArviZ has
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 from scipy.special import ndtri
 
 from involutive.core.errors import check
+from involutive.core.types import ArrayLike
 
 LEAST_DRAWS = 4  # fewer cannot be split into halves with a variance
 EQUAL = 1e-4  # nats between log weights that are called equal: single precision gives no more
@@ -22,7 +23,7 @@ TAILS = (0.05, 0.95)  # 1.x would take other tails than 0.x
 
 
 @cache
-def arviz() -> Any:
+def arviz() -> ModuleType:
     """ArviZ, imported when it is first needed: it takes seconds. 0.23 announces 1.0 each time."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -42,7 +43,7 @@ def ess(values: np.ndarray, method: str = "bulk") -> np.ndarray:
 def rhat(values: np.ndarray) -> np.ndarray:
     """Rank-normalised split R-hat; NaN for a constant. One chain is cut into two."""
 
-    def one(x: np.ndarray) -> Any:
+    def one(x: np.ndarray) -> ArrayLike:
         halves = x[:, : x.shape[1] // 2 * 2].reshape(2, -1) if len(x) == 1 else x
         moved = np.ptp(halves, axis=1).any()  # else there is no variance to divide by
         return arviz().rhat(halves) if moved else np.inf
@@ -55,7 +56,9 @@ def mcse(values: np.ndarray) -> np.ndarray:
     return _each(values, lambda x: arviz().mcse(x, method="mean"), constant=np.nan)
 
 
-def _each(values: np.ndarray, figure: Any, constant: float) -> np.ndarray:
+def _each(
+    values: np.ndarray, figure: Callable[[np.ndarray], ArrayLike], constant: float
+) -> np.ndarray:
     values = np.asarray(values, np.float64)
     check(values.ndim >= 2, f"values must have shape (chains, draws, ...), got {values.shape}")
     columns = values.reshape(*values.shape[:2], -1)
@@ -119,7 +122,7 @@ def rhat_between(values: np.ndarray, elsewhere: np.ndarray) -> float:
     return float(np.nanmax(found)) if np.isfinite(found).any() else float("nan")
 
 
-def nested_rhat(values: np.ndarray, superchains: Any = None) -> float:
+def nested_rhat(values: np.ndarray, superchains: ArrayLike | None = None) -> float:
     """Nested R-hat (Margossian et al. 2024) of `(chains, draws)`, for many short chains.
 
     Chains are grouped into superchains that began near each other. With B the variance of the

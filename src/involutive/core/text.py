@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, overload
+
+Json = None | bool | int | float | str | list[Any] | dict[str, Any]
 
 
 def first_line(error: BaseException, most: int = 300, named: bool = False) -> str:
@@ -13,14 +15,23 @@ def first_line(error: BaseException, most: int = 300, named: bool = False) -> st
     return f"{kind}: {lines[0]}"[:most] if named else lines[0][:most]
 
 
-def as_json(value: Any) -> Any:
+@overload
+def as_json(value: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+@overload
+def as_json(value: object) -> Json: ...
+
+
+def as_json(value: object) -> Json:
     """Anything as JSON allows it: arrays as lists, infinity and NaN as null, the rest as text."""
     if isinstance(value, Mapping):
         return {str(key): as_json(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(part) for part in value]
-    if hasattr(value, "tolist"):
-        return as_json(value.tolist())
+    as_list = getattr(value, "tolist", None)
+    if as_list is not None:
+        return as_json(as_list())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, str | int | float | bool | None) else str(value)
@@ -51,7 +62,7 @@ def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = f"{value:.4g}" if isinstance(value, float) else str(value)

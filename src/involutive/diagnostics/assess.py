@@ -30,6 +30,7 @@ from jaxtyping import Array, Key
 from involutive.core.errors import InputError, check, check_count
 from involutive.core.keys import KeyLike, as_key
 from involutive.core.types import ArrayLike
+from involutive.diagnostics.measured import NORMAL_95
 from involutive.kernel.composite import Cycle, Mixture
 from involutive.kernel.kernel import AbstractKernel, Kernel, State
 from involutive.sampling.draws import Draws
@@ -38,9 +39,8 @@ from involutive.sampling.runner import Chains
 from involutive.sampling.sample import sample
 from involutive.sampling.stopping import look
 
-BLOCK = 1024  # the most chains a compiled block
-CAPACITY = 16  # steps a compiled chunk
-NORMAL_95 = 1.959963984540054
+BLOCK = 1024  # the most chains in one compiled block
+CAPACITY = 16  # steps in one compiled chunk
 LONG_RUN: dict[str, Any] = {"num_chains": 64, "num_warmup": 500, "num_samples": 500, "thin": 5}
 
 

@@ -6,11 +6,10 @@ R-hat are the worse of those of the cosine and the sine. The error of the mean d
 `sin(turn from the mean) / R`, to first order.
 """
 
-from typing import Any
-
 import numpy as np
 
 from involutive.core.statistics import ess, mcse, nested_rhat, rhat
+from involutive.core.types import ArrayLike
 from involutive.sampling.quantities import as_turn, mean_turn
 
 
@@ -18,7 +17,7 @@ def circular_figures(
     values: np.ndarray,
     ends: tuple[float, float],
     interval: tuple[float, float],
-    superchains: Any = None,
+    superchains: ArrayLike | None = None,
 ) -> dict[str, float]:
     """Return the figures of one angle, in its own units.
 

@@ -8,12 +8,12 @@ With evidences Z_i and prior probabilities a_i the posterior probability of mode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 import numpy as np
 
 from involutive.core.errors import check
 from involutive.core.text import decimal
+from involutive.core.types import Figure
 from involutive.core.views import view
 from involutive.diagnostics.measured import Estimate, Evidence
 
@@ -61,7 +61,7 @@ class Comparison:
             for name, log_z, factor, chance, error in rows
         ]
 
-    def plot(self) -> Any:
+    def plot(self) -> Figure:
         """Return a Matplotlib figure: posterior probabilities and log Bayes factors as bars."""
         return view("comparison_bars")(self)
 

@@ -33,11 +33,11 @@ from involutive.kernel.proposals import proposal_distribution
 from involutive.sampling.draws import Draws
 from involutive.sampling.sample import sample
 
-CHAINS = 64
+CHAINS = 64  # that are run where no draws are given; a guess
 WIDE = 3.0  # sd of the points that climbs start from beside q: `learn`'s default X
 LARGEST_K = 0.7  # standard: Vehtari et al. (2024)
 LARGEST_RHAT = 1.05  # of the bridge's term over chains; a guess
-LEAST_SIZE = 100.0  # effective draws of q; below it the error of a mean of weights is not known
+LEAST_SIZE = 100.0  # effective draws of q, below which a mean weight has no known error; a guess
 APART = 4.0  # standard errors between the two estimates; a guess
 UNSEEN = 0.01  # share of the chains' draws above every weight of q's draws; a guess
 OUTSIDE = 0.002  # share of Z outside q that is named, however large the error; a guess

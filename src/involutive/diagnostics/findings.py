@@ -12,9 +12,20 @@ import numpy as np
 
 from involutive.sampling.draws import Draws
 
+# R-hat's is standard: Vehtari et al. (2021); nested R-hat's is a guess
 LARGEST_RHAT = {"r_hat": 1.01, "nested_r_hat": 1.02}
 LEAST_ESS = 400.0  # below it ESS and R-hat are themselves uncertain (Vehtari et al. 2021)
-LAGS = 8
+DISAGREE = 1.1  # R-hat above which more draws are not the remedy; a guess
+LEAST_CHAINS, LEAST_DRAWS = 2, 8  # from which chains can be told to agree; a guess
+EXPECTED = 20  # draws that a mode should have had, for a mode without any to count; a guess
+MODE_ERROR, MODE_SCORE = 0.02, 5.0  # total variation, and standard errors of one weight; guesses
+RESTING, RESTING_SHARE = 20, 0.2  # draws without a move, and their share of a run; guesses
+LAGS = 8  # the longest period that is looked for; a guess
+RETURN, SURE_RETURN = 0.5, 0.1  # of the distance of neighbours, at a return; guesses
+SLOW = 0.1  # effective draws per draw up to which `RETURN` is enough; a guess
+ACCEPTED, NOWHERE = 0.6, 0.01  # acceptance of moves that lead nowhere, and ESS per draw; guesses
+NONFINITE, IRREVERSIBLE = 0.01, 0.05  # shares of proposals above which it is serious; guesses
+COARSE, TOO_COARSE = 0.01, 0.05  # nats between float32 log densities: named, serious; guesses
 
 
 class Finding(NamedTuple):
@@ -80,10 +91,10 @@ def judge(
 
 def _too_few(metrics: Metrics) -> Finding | None:
     chains, draws = metrics.draws.num_chains, metrics.draws.num_samples
-    if draws >= 8 and chains >= 2:
+    if draws >= LEAST_DRAWS and chains >= LEAST_CHAINS:
         return None
     problem = f"{chains} chain(s) of {draws} draw(s) are too few to tell whether they agree."
-    return Finding("too few", problem, "at least 4 chains of 100 draws.", draws < 8)
+    return Finding("too few", problem, "at least 4 chains of 100 draws.", draws < LEAST_DRAWS)
 
 
 def _stopped(metrics: Metrics) -> Finding | None:
@@ -116,11 +127,12 @@ def _modes(metrics: Metrics) -> Finding | None:
         return None
     share, exact = metrics.share, metrics.exact
     total = metrics.draws.num_chains * metrics.draws.num_samples
-    missed = np.flatnonzero((share == 0) & (exact * total > 20))
+    missed = np.flatnonzero((share == 0) & (exact * total > EXPECTED))
     sizes = np.array([metrics.figures["ess_bulk"][f"mode {k}"] for k in range(exact.size)])
     noise = np.sqrt(exact * (1 - exact) / np.maximum(sizes, 1.0))
     distance = float(0.5 * np.abs(share - exact).sum())
-    off = distance > 0.02 and bool((np.abs(share - exact) > 5 * noise).any())
+    beyond = np.abs(share - exact) > MODE_SCORE * noise
+    off = distance > MODE_ERROR and bool(beyond.any())
     if missed.size == 0 and not off:
         return None
     what = (
@@ -136,10 +148,10 @@ def _modes(metrics: Metrics) -> Finding | None:
 def _stuck(metrics: Metrics) -> Finding | None:
     positions = metrics.draws.positions
     count = positions.shape[1]
-    if count < 20:
+    if count < RESTING:
         return None
     longest = _longest_rest(np.any(np.diff(positions, axis=1) != 0, axis=2))
-    chains = np.flatnonzero(longest >= max(20, 0.2 * count))
+    chains = np.flatnonzero(longest >= max(RESTING, RESTING_SHARE * count))
     if chains.size == 0:
         return None
     problem = (
@@ -168,7 +180,7 @@ def _low_ess(metrics: Metrics) -> Finding | None:
     _, ratio = metrics.worst(metrics.rhat, largest=True)
     more = f"inv.Until(ess={LEAST_ESS:.0f})"
     remedy = f"about {factor:.0f} times as many draws ({more}), or a better kernel."
-    if ratio > 1.1:
+    if ratio > DISAGREE:
         remedy = "a better kernel first: while chains disagree, more draws do not make them agree."
     return Finding("low ESS", problem, remedy)
 
@@ -177,7 +189,7 @@ def _periodic(metrics: Metrics) -> Finding | None:
     apart = lag_distances(metrics.draws.positions)
     # ESS stops summing at the first negative correlation and so overlooks a return after it:
     # a nearly complete return counts whatever ESS says
-    enough = 0.5 if metrics.ess_per_draw <= 0.1 else 0.1
+    enough = RETURN if metrics.ess_per_draw <= SLOW else SURE_RETURN
     returns = np.flatnonzero(apart[1:] < enough * apart[:1])
     if returns.size == 0:
         return None
@@ -194,7 +206,7 @@ def _periodic(metrics: Metrics) -> Finding | None:
 
 
 def _nowhere(metrics: Metrics) -> Finding | None:
-    if metrics.acceptance < 0.6 or metrics.ess_per_draw > 0.01 or _periodic(metrics):
+    if metrics.acceptance < ACCEPTED or metrics.ess_per_draw > NOWHERE or _periodic(metrics):
         return None
     problem = (
         f"Moves are accepted but lead nowhere: acceptance {metrics.acceptance:.2f} with "
@@ -216,7 +228,7 @@ def _nonfinite(metrics: Metrics) -> Finding | None:
         "return -inf outside the support, and compute in float64 (jax_enable_x64); draws cover "
         "only where the density is a number."
     )
-    return Finding("non-finite densities", problem, remedy, share > 0.01)
+    return Finding("non-finite densities", problem, remedy, share > NONFINITE)
 
 
 def _round_trip(metrics: Metrics) -> Finding | None:
@@ -231,7 +243,7 @@ def _round_trip(metrics: Metrics) -> Finding | None:
         "float64 (jax_enable_x64), a lattice with fewer bits, or a rescaled target; weights that "
         "grew large in training do this too."
     )
-    return Finding("round-trip failures", problem, remedy, share > 0.05)
+    return Finding("round-trip failures", problem, remedy, share > IRREVERSIBLE)
 
 
 def _precision(metrics: Metrics) -> Finding | None:
@@ -240,14 +252,14 @@ def _precision(metrics: Metrics) -> Finding | None:
     if values.dtype != np.float32 or finite.size == 0:
         return None
     spacing = float(np.spacing(np.abs(finite).max().astype(np.float32)))
-    if spacing < 0.01:
+    if spacing < COARSE:
         return None
     problem = (
         f"The log density reaches {float(np.abs(finite).max()):.3g}, where float32 steps by "
         f"{spacing:.2g} nats: acceptance ratios are that uncertain."
     )
     remedy = "float64 (jax_enable_x64), or drop constants from the log density."
-    return Finding("float32 log density", problem, remedy, spacing > 0.05)
+    return Finding("float32 log density", problem, remedy, spacing > TOO_COARSE)
 
 
 def _interrupted(metrics: Metrics) -> Finding | None:

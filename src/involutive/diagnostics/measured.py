@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from involutive.core.text import decimal
 
-NORMAL_95 = 1.959963984540054
+NORMAL_95 = 1.959963984540054  # half-width of the 95% interval of N(0, 1)
 
 
 class Estimate(NamedTuple):

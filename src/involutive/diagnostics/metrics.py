@@ -5,12 +5,13 @@ nothing. The figure that counts is the rank-normalised bulk ESS per draw, the le
 coordinates, |x|² and the mode indicators.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from involutive.core.errors import InputError, check
 from involutive.core.statistics import ess, mcse, nested_rhat, rhat
+from involutive.core.types import ArrayLike
 from involutive.diagnostics.circular import circular_figures
 from involutive.diagnostics.findings import Metrics, judge
 from involutive.diagnostics.search import search_missed, starts_disagree
@@ -18,9 +19,9 @@ from involutive.diagnostics.summary import Summary
 from involutive.sampling.draws import Draws
 from involutive.sampling.quantities import Quantities, quantities
 
-MANY_CHAINS = 16  # from here on nested R-hat has groups of chains to compare
-SHORT = 200  # draws a chain below which classic R-hat measures length rather than agreement
-INTERVAL = (0.05, 0.95)
+MANY_CHAINS = 16  # from which nested R-hat has groups of chains to compare; a guess
+SHORT = 200  # draws per chain below which classic R-hat measures length rather than agreement
+INTERVAL = (0.05, 0.95)  # levels of the quantiles in the table
 MOST = 200_000  # draws of all chains that are diagnosed; beyond, every k-th. A guess
 
 
@@ -65,7 +66,7 @@ def mode_weights(draws: Draws) -> ModeWeights:
     return _mode_weights(found.mode, found.weights)
 
 
-def summarise(draws: Draws, superchains: Any = None) -> Summary:
+def summarise(draws: Draws, superchains: ArrayLike | None = None) -> Summary:
     """Judge a run: a table of figures, what is wrong in plain words, and a verdict.
 
     Of very many draws every k-th is diagnosed, and the summary says so. ESS is that of the draws
@@ -126,7 +127,7 @@ def _mode_weights(mode: np.ndarray, weights: tuple[float, ...]) -> ModeWeights:
 def _figures(
     rows: dict[str, np.ndarray],
     draws: Draws,
-    superchains: Any,
+    superchains: ArrayLike | None,
     angles: dict[str, tuple[float, float]],
 ) -> dict[str, dict[str, float]]:
     """Every figure of the table, by its name and the quantity's."""

@@ -26,7 +26,9 @@ from involutive.amortised.many import sample_many
 from involutive.amortised.result import Many
 from involutive.amortised.rows import drawn_pairs, efficiency
 from involutive.amortised.settings import AmortiseSettings
+from involutive.core.keys import KeyLike
 from involutive.core.statistics import ess
+from involutive.core.types import Figure
 from involutive.experiments.amortised_exact import (
     Exact,
     event,
@@ -136,7 +138,9 @@ def trained(family: Family, config: Config, folder: Path | None) -> tuple[Family
     return many, many.outcome.seconds
 
 
-def _sampled(many: FamilyKernel, sets: list[Any], key: Any, config: Config) -> tuple[Many, float]:
+def _sampled(
+    many: FamilyKernel, sets: list[Any], key: KeyLike, config: Config
+) -> tuple[Many, float]:
     """Every data set, and the seconds that one takes when nothing is left to compile."""
     run = partial(sample_many, many, num_chains=config.chains, num_samples=config.draws)
     run(sets[:16], key=config.seed)
@@ -262,11 +266,11 @@ def claims(data: dict[str, Any]) -> dict[str, bool]:
     return held
 
 
-def _has(data: dict[str, Any], name: Any) -> bool:
+def _has(data: dict[str, Any], name: object) -> bool:
     return f"{name}: ranks" in data
 
 
-def draw(data: dict[str, Any]) -> dict[str, Any]:
+def draw(data: dict[str, Any]) -> dict[str, Figure]:
     """Effective draws, ranks, and probabilities beside the exact ones, one row per family."""
     names = [str(name) for name in data["families"] if _has(data, name)]
     figure, axes = panels(len(names), 3, (9.0, 2.6 * len(names)))

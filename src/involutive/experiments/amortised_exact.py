@@ -12,7 +12,7 @@ import numpy as np
 from involutive.core.statistics import log_mean_exp
 from involutive.experiments.amortised_families import NOISE
 
-GRID = 4000
+GRID = 4000  # points of the integral over the parameter that is not solved for; a guess
 WIDEST = 14.0  # of τ, seven sds of its prior
 
 

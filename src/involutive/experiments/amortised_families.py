@@ -1,7 +1,5 @@
 """The families of the experiment on amortised proposals: light curves, and a hierarchy."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
@@ -26,11 +24,11 @@ def light_curves() -> Family:
     """
     parameters = Parameters(a=Normal(0, 1), b=Normal(0, 1), f=Uniform(0.1, 0.9), c=Normal(0, 1))
 
-    def log_likelihood(a: Any, b: Any, f: Any, c: Any, data: Any) -> Any:
+    def log_likelihood(a: Array, b: Array, f: Array, c: Array, data: dict[str, Array]) -> Array:
         residual = (data["y"] - light(data["t"], a, b, f, c)) / NOISE
         return -0.5 * jnp.sum(jnp.where(data["mask"], residual**2, 0.0))
 
-    def simulate(key: Key[Array, ""], a: Any, b: Any, f: Any, c: Any) -> dict[str, Array]:
+    def simulate(key: Key[Array, ""], a: Array, b: Array, f: Array, c: Array) -> dict[str, Array]:
         key_count, key_time, key_noise = jr.split(key, 3)
         most = NIGHTS[1]
         mask = jnp.arange(most) < jr.randint(key_count, (), NIGHTS[0], most + 1)
@@ -44,7 +42,7 @@ def light_curves() -> Family:
     )
 
 
-def light(t: Any, a: Any, b: Any, f: Any, c: Any) -> Any:
+def light(t: Array, a: Array, b: Array, f: Array, c: Array) -> Array:
     """The light at times t."""
     phase = 2 * jnp.pi * f * t
     return a * jnp.cos(phase) + b * jnp.sin(phase) + c
@@ -61,11 +59,11 @@ def hierarchy() -> Family:
     """Effects θ_j = μ + τ z_j of four groups, each measured with its own error s_j."""
     parameters = Parameters(mu=Normal(0, 2), tau=HalfNormal(2), z=Normal(0, 1, shape=(GROUPS,)))
 
-    def log_likelihood(mu: Any, tau: Any, z: Any, data: Any) -> Any:
+    def log_likelihood(mu: Array, tau: Array, z: Array, data: dict[str, Array]) -> Array:
         residual = (data["y"] - (mu + tau * z)) / data["s"]
         return -0.5 * jnp.sum(residual**2) - jnp.sum(jnp.log(data["s"]))
 
-    def simulate(key: Key[Array, ""], mu: Any, tau: Any, z: Any) -> dict[str, Array]:
+    def simulate(key: Key[Array, ""], mu: Array, tau: Array, z: Array) -> dict[str, Array]:
         key_error, key_noise = jr.split(key)
         s = jnp.exp(jr.uniform(key_error, (GROUPS,), minval=jnp.log(0.5), maxval=jnp.log(2.0)))
         return {"y": mu + tau * z + s * jr.normal(key_noise, (GROUPS,)), "s": s}

@@ -11,7 +11,7 @@ The bound needs X/p to be rarely larger than M. From a broad X, such as N(0, I) 
 at the origin is about exp(49) and no feasible M gives a useful bound, whatever the kernel does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,10 +19,13 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution, Normal
+from jaxtyping import Array, Key
 
 from involutive import targets
 from involutive.auxiliary import GaussianMixture
-from involutive.diagnostics.assess import NORMAL_95, Assessment, assess
+from involutive.core.types import Figure
+from involutive.diagnostics.assess import Assessment, assess
+from involutive.diagnostics.measured import NORMAL_95
 from involutive.experiments.measures import exact, single_precision
 from involutive.kernel.classical import a_nice_mc, a_nice_network, hmc, random_walk
 from involutive.kernel.kernel import AbstractKernel
@@ -171,7 +174,13 @@ def _run(config: Config) -> dict[str, Any]:
 def _study(case: Case, config: Config, number: int) -> dict[str, Any]:
     kernels = [make(case, config) for _, make in config.kernels]
 
-    def seen(kernel: AbstractKernel, part: int, law: Any, steps: Any, runs: int) -> Assessment:
+    def seen(
+        kernel: AbstractKernel,
+        part: int,
+        law: AbstractDistribution | None,
+        steps: int | Sequence[int],
+        runs: int,
+    ) -> Assessment:
         key = _key(config.seed, number, part)
         return assess(kernel, steps=steps, runs=runs, starts=config.starts, key=key, initial=law)
 
@@ -189,12 +198,12 @@ def _study(case: Case, config: Config, number: int) -> dict[str, Any]:
     }
 
 
-def _key(seed: int, number: int, part: int) -> Any:
+def _key(seed: int, number: int, part: int) -> Key[Array, ""]:
     return jr.fold_in(jr.fold_in(jr.key(seed), number), part)
 
 
-def table(data: Any) -> list[dict[str, Any]]:
-    """One row a target and kernel: the bound for every number of steps, with its 95% margin."""
+def table(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row per target and kernel: the bound for every number of steps, with its 95% margin."""
     rows = []
     for t, target in enumerate(data["targets"]):
         names = [f"{name}" for name in data["kernels"]]
@@ -213,7 +222,7 @@ def table(data: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def claims(data: Any) -> dict[str, bool]:
+def claims(data: dict[str, Any]) -> dict[str, bool]:
     """What the curves are to show."""
     at = int(np.argmin(np.abs(data["steps"] - data["at_steps"])))
     names = [str(name) for name in data["kernels"]]
@@ -235,8 +244,8 @@ def claims(data: Any) -> dict[str, bool]:
     }
 
 
-def draw(data: Any) -> dict[str, Any]:
-    """Bounds against steps, a panel a target; and against M."""
+def draw(data: dict[str, Any]) -> dict[str, Figure]:
+    """Bounds against steps, one panel per target; and against M."""
     count = len(data["targets"])
     figure, axes = panels(1, count, (4.6 * count, 3.6))
     for t, target in enumerate(data["targets"]):

@@ -14,6 +14,7 @@ import jax.random as jr
 import numpy as np
 
 from involutive import targets
+from involutive.core.types import Figure
 from involutive.experiments.measures import from_start, labels, single_precision, stationary
 from involutive.experiments.members import OURS, first_law, kernel_of, objective_of
 from involutive.plotting.panels import panels, style
@@ -106,7 +107,7 @@ def claims(data: dict[str, Any]) -> dict[str, bool]:
     }
 
 
-def draw(data: dict[str, Any]) -> dict[str, Any]:
+def draw(data: dict[str, Any]) -> dict[str, Figure]:
     """Acceptance and the estimate of effective draws by round, and the energy distance from X."""
     figure, ((left, right),) = panels(1, 2, (9.0, 3.4))
     rounds = data["round round"] + 1

@@ -25,6 +25,7 @@ from jaxtyping import Array
 from involutive import targets
 from involutive.auxiliary import standard_normal
 from involutive.bijections.couplings import mlp
+from involutive.core.types import Axes, Figure
 from involutive.experiments.measures import exact, mixing, single_precision
 from involutive.experiments.members import trained_network
 from involutive.involutions.architectures import state_scaling, swap_network
@@ -191,7 +192,7 @@ def _summary(values: np.ndarray) -> dict[str, float | str]:
     }  # fmt: skip
 
 
-def table(data: Any) -> list[dict[str, Any]]:
+def table(data: dict[str, Any]) -> list[dict[str, Any]]:
     """One row per target and network, and the base network after parts of its training."""
     rows = []
     for t, target in enumerate(data["targets"]):
@@ -206,7 +207,7 @@ def table(data: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def claims(data: Any) -> dict[str, bool]:
+def claims(data: dict[str, Any]) -> dict[str, bool]:
     """What capacity and training buy, on every target, in the mean over seeds."""
     width, mixture, history, paper = (
         data[name].mean(axis=1)
@@ -229,7 +230,7 @@ def claims(data: Any) -> dict[str, bool]:
     }
 
 
-def draw(data: Any) -> dict[str, Any]:
+def draw(data: dict[str, Any]) -> dict[str, Figure]:
     """ESS per draw and acceptance against what is varied; bars are standard errors over seeds."""
     figure, axes = panels(1, len(VARIED) + 1, (14.0, 3.6), sharey=True)
     for t, target in enumerate(data["targets"]):
@@ -246,7 +247,7 @@ def draw(data: Any) -> dict[str, Any]:
     return {"capacity": figure}
 
 
-def _curves(axis: Any, at: np.ndarray, values: np.ndarray, number: int, target: str) -> None:
+def _curves(axis: Axes, at: np.ndarray, values: np.ndarray, number: int, target: str) -> None:
     """ESS per draw and acceptance, `values` of (seeds, places, 2)."""
     count = len(values)
     error = values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.zeros(values.shape[1:])

@@ -13,6 +13,7 @@ import numpy as np
 
 from involutive import targets
 from involutive.core.statistics import autocorrelation
+from involutive.core.types import Figure
 from involutive.experiments.measures import exact, mixing, single_precision
 from involutive.experiments.members import trained_network
 from involutive.kernel.classical import hmc
@@ -76,8 +77,8 @@ def _run(config: Config) -> dict[str, Any]:
     }
 
 
-def table(data: Any) -> list[dict[str, Any]]:
-    """One row a sampler."""
+def table(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row per sampler."""
     names = [name for name in data if np.shape(data[name]) == (len(NAMES),)]
     return [
         {"sampler": sampler}
@@ -90,7 +91,7 @@ def table(data: Any) -> list[dict[str, Any]]:
     ]
 
 
-def claims(data: Any) -> dict[str, bool]:
+def claims(data: dict[str, Any]) -> dict[str, bool]:
     """What the caption of Figure 4 says, of the paper's network and of HMC."""
     curve, visited = data["autocorrelation"], data["modes visited, fewest of a chain"]
     return {
@@ -107,7 +108,7 @@ def claims(data: Any) -> dict[str, bool]:
     }
 
 
-def draw(data: Any) -> dict[str, Any]:
+def draw(data: dict[str, Any]) -> dict[str, Figure]:
     """Densities by number of draws, and the autocorrelations."""
     total = data["chain"].shape[1]
     counts = [count for count in (100, 1000, 10_000) if count <= total]

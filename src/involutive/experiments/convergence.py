@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array
 
 from involutive.core.errors import check, check_count
+from involutive.core.types import Figure
 from involutive.experiments.measures import (
     exact,
     from_start,
@@ -264,7 +265,7 @@ def _above(
     return bool(np.all(sign * (a - b) > 2 * np.hypot(a_error, b_error)))
 
 
-def draw(data: dict[str, Any]) -> dict[str, Any]:
+def draw(data: dict[str, Any]) -> dict[str, Figure]:
     """Figure 3, states after 0 to 3 steps, and Figure 5, NLL and energy distance by steps."""
     names = list(dict.fromkeys(map(str, data["member"])))
     printed = [name for name in names if name.startswith(PRINTED)]

@@ -26,7 +26,8 @@ from jaxtyping import Array, Float, Key
 
 from involutive.auxiliary import standard_normal
 from involutive.core.errors import check_count
-from involutive.experiments.measures import single_precision
+from involutive.core.types import Figure
+from involutive.experiments.measures import exact, single_precision
 from involutive.involutions.architectures import paper_network
 from involutive.kernel.kernel import Kernel, State
 from involutive.plotting.panels import log_axis, panels, style
@@ -34,7 +35,7 @@ from involutive.targets.benchmarks import mog6
 from involutive.training.fit import TrainConfig, fit
 from involutive.training.mgan.config import MganConfig
 from involutive.training.mgan.critics import Critic
-from involutive.training.mgan.objective import Mgan
+from involutive.training.mgan.objective import Memory, Mgan
 from involutive.training.mgan.rollouts import (
     NEVER,
     Rollout,
@@ -155,7 +156,7 @@ def claims(data: dict[str, Any]) -> dict[str, bool]:
     }
 
 
-def draw(data: dict[str, Any]) -> dict[str, Any]:
+def draw(data: dict[str, Any]) -> dict[str, Figure]:
     """Variances against b, on a log scale."""
     figure, ((loss, gradient),) = panels(1, 2, (9.0, 3.6))
     for axis, name in ((loss, "loss_variance"), (gradient, "gradient_variance")):
@@ -178,12 +179,17 @@ def _trained(config: Config, key: Key[Array, ""]) -> tuple[Kernel, Critic]:
     kernel = Kernel(target, network, standard_normal(30), initial)
     objective = Mgan(MganConfig.tuned())
     if config.train_steps == 0:
-        memory: Any = objective.init(kernel, key_fit)
-        return kernel, memory.critics.states
+        memory = objective.init(kernel, key_fit)
+        return kernel, _critic(memory)
     steps = TrainConfig(config.train_steps, config.train_steps, patience=None, monitor=0)
-    exact: Any = target.sample
-    done = fit(kernel, objective, exact(key_data, 20_000), key=key_fit, config=steps)
-    return done.kernel, done.memory.critics.states
+    draws = exact(target, key_data, 20_000)
+    done = fit(kernel, objective, draws, key=key_fit, config=steps)
+    return done.kernel, _critic(done.memory)
+
+
+def _critic(memory: Memory) -> Critic:
+    assert memory.critics.states is not None
+    return memory.critics.states
 
 
 @eqx.filter_jit

@@ -18,9 +18,10 @@ from jaxtyping import Array
 
 from involutive import targets
 from involutive.auxiliary import drawn
-from involutive.bijections.couplings import mlp
+from involutive.bijections.couplings import AdditiveCoupling, mlp
+from involutive.core.types import Figure
 from involutive.kernel.classical import a_nice_mc, a_nice_network, hmc, random_walk
-from involutive.kernel.kernel import Kernel
+from involutive.kernel.kernel import Kernel, State
 from involutive.plotting.panels import panels, style
 
 NAMES = ("random walk", "HMC", "A-NICE-MC")
@@ -61,7 +62,7 @@ def run(config: Config) -> dict[str, Any]:
         moves = (
             classical_walk(config.scale),
             classical_hmc(config.step_size, config.leaps),
-            classical_a_nice([_weights(part) for part in network.bijections]),
+            classical_a_nice([_weights(part) for part in network.bijections]),  # type: ignore[arg-type]
         )
         start = target.sample(key_start, config.chains)  # type: ignore[misc]
         # raw bits, because the same random numbers are used again on purpose
@@ -85,7 +86,7 @@ def _both(kernel: Kernel, move: Move, start: Array, bits: Array) -> dict[str, np
 
 @eqx.filter_jit
 def _as_involution(kernel: Kernel, start: Array, bits: Array) -> tuple[Array, Array, Array]:
-    def move(state: Any, keys: Array) -> tuple[Any, tuple[Array, Array]]:
+    def move(state: State, keys: Array) -> tuple[State, tuple[Array, Array]]:
         state, info = jax.vmap(kernel.step)(keys, state)
         return state, (state.position, info.accepted)
 
@@ -191,7 +192,7 @@ def classical_a_nice(nets: list[tuple[np.ndarray, ...]]) -> Move:
     return move
 
 
-def _weights(coupling: Any) -> tuple[np.ndarray, ...]:
+def _weights(coupling: AdditiveCoupling) -> tuple[np.ndarray, ...]:
     hidden, last = coupling.net.layers
     return tuple(np.asarray(a) for a in (hidden.weight, hidden.bias, last.weight, last.bias))
 
@@ -204,8 +205,8 @@ def _dense(weights: tuple[np.ndarray, ...], y: np.ndarray) -> np.ndarray:
 # ── What it says ────────────────────────────────────────────────────────────────────────────────
 
 
-def table(data: Any) -> list[dict[str, Any]]:
-    """One row a family: the largest difference, decisions that differ, acceptance, round trip."""
+def table(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row per family: the largest difference, decisions that differ, acceptance, round trip."""
     differ = data["accepted"] != data["classical_accepted"]
     return [
         {
@@ -222,7 +223,7 @@ def table(data: Any) -> list[dict[str, Any]]:
     ]
 
 
-def claims(data: Any) -> dict[str, bool]:
+def claims(data: dict[str, Any]) -> dict[str, bool]:
     """Each family equals its classical form, and moves."""
     result = {}
     for row in table(data):
@@ -234,7 +235,7 @@ def claims(data: Any) -> dict[str, bool]:
     return result
 
 
-def draw(data: Any) -> dict[str, Any]:
+def draw(data: dict[str, Any]) -> dict[str, Figure]:
     """The first coordinate of one chain of each family: involution as a line, classical as dots."""
     figure, axes = panels(3, 1, (8.0, 6.0), sharex=True)
     shown = 120

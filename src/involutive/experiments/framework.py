@@ -13,7 +13,7 @@ An experiment is one module of this package with
 and a docstring whose first line is its title. A new file is listed the moment it exists.
 
 `run_experiment` writes one folder: `result.json` (config, seed, versions, numbers, claims),
-`data.npz` (arrays, no pickle), `table.md`, `table.json` and one PNG a figure.
+`data.npz` (arrays, no pickle), `table.md`, `table.json` and one PNG per figure.
 """
 
 import dataclasses
@@ -24,7 +24,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -42,13 +43,23 @@ Rows = Sequence[Mapping[str, Any]]
 DOTS = 160  # dots per inch
 
 
+@runtime_checkable
+class Config(Protocol):
+    """The config of an experiment, a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def seed(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One module of this package, by its parts."""
 
     name: str
     title: str
-    config: Any
+    config: type[Any]
     run: Callable[..., Data | Iterator[Data]]
     table: Callable[[Data], Rows]
     claims: Callable[[Data], Mapping[str, Any]]
@@ -109,17 +120,7 @@ def run_experiment(
         progress: False hides progress bars; None shows them on a terminal.
     """
     experiment = find_experiment(name)
-    config = experiment.config.quick() if quick else experiment.config()
-    if seed is not None:
-        config = dataclasses.replace(config, seed=check_count("seed", seed, least=0))
-    if seeds is not None:
-        counted = [n for n in list_experiments() if hasattr(_module(n).Config, "seeds")]
-        check(
-            hasattr(config, "seeds"),
-            f"seeds must be left out of {name}, which is not run over several seeds; those that "
-            f"are: {', '.join(counted)}",
-        )
-        config = dataclasses.replace(config, seeds=check_count("seeds", seeds))
+    config = _configured(experiment, quick, seed, seeds)
     folder = make_folder(Path(out) / name, Path(out))
     began = time.perf_counter()
     header = {
@@ -144,7 +145,23 @@ def run_experiment(
     return ExperimentRun(name, folder, rows, claims, figures, seconds)
 
 
-def _begun(experiment: Experiment, config: Any, folder: Path) -> Data | Iterator[Data]:
+def _configured(experiment: Experiment, quick: bool, seed: int | None, seeds: int | None) -> Config:
+    """The experiment's config, with the seed and the number of seeds that were asked for."""
+    config = experiment.config.quick() if quick else experiment.config()
+    if seed is not None:
+        config = dataclasses.replace(config, seed=check_count("seed", seed, least=0))
+    if seeds is not None:
+        counted = [n for n in list_experiments() if hasattr(_module(n).Config, "seeds")]
+        check(
+            hasattr(config, "seeds"),
+            f"seeds must be left out of {experiment.name}, which is not run over several seeds; "
+            f"those that are: {', '.join(counted)}",
+        )
+        config = dataclasses.replace(config, seeds=check_count("seeds", seeds))
+    return config
+
+
+def _begun(experiment: Experiment, config: Config, folder: Path) -> Data | Iterator[Data]:
     """`run`, with the folder where it takes one."""
     if "folder" in inspect.signature(experiment.run).parameters:
         return experiment.run(config, folder=folder)  # type: ignore[call-arg]
@@ -204,11 +221,11 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in names}
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> ModuleType:
     return importlib.import_module(f"involutive.experiments.{name}")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """A JAX or NumPy scalar as a Python number, anything with axes as a NumPy array."""
     if isinstance(value, str | bool | int | float):
         return value
@@ -216,10 +233,10 @@ def _plain(value: Any) -> Any:
     return array.item() if array.ndim == 0 else array
 
 
-def _described(config: Any) -> dict[str, Any]:
+def _described(config: Config) -> dict[str, Any]:
     """A config as JSON; a value that is no number or text by its `repr`."""
     return json.loads(json.dumps(dataclasses.asdict(config), default=repr))
 
 
-def _write_json(path: Path, value: Any) -> None:
+def _write_json(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -28,7 +28,7 @@ from involutive.targets.target import Target
 POINTS = 4096  # draws on either side of an energy distance; its cost is the square
 PAIRS = 4  # sets of exact draws whose mean distance is the floor: one alone varies by its half
 CHAINS = 64  # chains in stationarity
-LAGS = (1, 10)
+LAGS = (1, 10)  # of the autocorrelation that is reported
 
 
 @contextmanager

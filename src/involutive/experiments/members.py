@@ -23,6 +23,7 @@ from jaxtyping import Array, Key
 from involutive.auxiliary import GaussianMixture, standard_normal
 from involutive.bijections.cascades import additive_cascade
 from involutive.bijections.couplings import mlp
+from involutive.core.types import ArrayLike
 from involutive.experiments.measures import exact
 from involutive.involutions.architectures import paper_network, state_scaling
 from involutive.involutions.blocks import Conjugate, FunctionBlock
@@ -59,7 +60,7 @@ NETWORK_SCALE = 0.45
 FOREVER = 10**7  # steps of a training that a time limit ends
 
 
-Trainer = Callable[[Any, Key[Array, ""], Callable[[], bool]], Fit]
+Trainer = Callable[[ArrayLike, Key[Array, ""], Callable[[], bool]], Fit]
 
 
 def printed_name(clamp: float, rate: float) -> str:
@@ -134,7 +135,7 @@ def train(
     name: str,
     objective: AbstractObjective,
     kernel: Kernel,
-    samples: Any,
+    samples: ArrayLike,
     key: Key[Array, ""],
     steps: int,
     seconds: float | None = None,
@@ -164,7 +165,7 @@ def trainer_of(
     if name != OURS:
         objective = objective_of(name, steps, scale)
 
-        def once(samples: Any, key: Key[Array, ""], spent: Callable[[], bool]) -> Fit:
+        def once(samples: ArrayLike, key: Key[Array, ""], spent: Callable[[], bool]) -> Fit:
             key_network, key_fit = jr.split(key)
             kernel = untrained(key_network)
             return train(name, objective, kernel, samples, key_fit, steps, spent=spent)
@@ -174,7 +175,7 @@ def trainer_of(
     left = max(steps - restarts * brief, 1)
     settling = Mgan(MganConfig.settling(decay=left, scale=scale))
 
-    def best(samples: Any, key: Key[Array, ""], spent: Callable[[], bool]) -> Fit:
+    def best(samples: ArrayLike, key: Key[Array, ""], spent: Callable[[], bool]) -> Fit:
         return fit_best(
             untrained, first, settling, samples, key=key, config=_loop(steps), label=name,
             spent=spent,
@@ -188,7 +189,7 @@ def _loop(steps: int, seconds: float | None = None) -> TrainConfig:
     return TrainConfig(steps, chunk, None, seconds=seconds, keep="last", monitor=0)
 
 
-def trained_network(target: Target, key: Key[Array, ""], steps: int, samples: Any) -> Kernel:
+def trained_network(target: Target, key: Key[Array, ""], steps: int, samples: ArrayLike) -> Kernel:
     """The paper's network for a target, trained to mix."""
     key_network, key_fit = jr.split(key)
     scale = width_of(target)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.random as jr
 import numpy as np
+from flowjax.distributions import AbstractDistribution
 
 from involutive import targets
 from involutive.experiments.measures import exact, from_start, single_precision, stationary
@@ -36,6 +37,7 @@ from involutive.experiments.members import (
     width_of,
 )
 from involutive.experiments.mixing_page import SHOWN, claims, draw, table
+from involutive.kernel.kernel import AbstractKernel
 from involutive.sampling.progress import Progress, hidden
 from involutive.storage.save_load import save
 from involutive.targets.target import Target
@@ -43,7 +45,7 @@ from involutive.targets.target import Target
 __all__ = ["Config", "claims", "draw", "run", "table"]
 
 MODES_6D = 3.0 * np.random.default_rng(6).normal(size=(5, 6))  # centres of the mixture of our own
-WEIGHTS_6D = (0.3, 0.25, 0.2, 0.15, 0.1)
+WEIGHTS_6D = (0.3, 0.25, 0.2, 0.15, 0.1)  # and their weights
 
 
 def five_modes() -> Target:
@@ -200,7 +202,7 @@ def _named(job: Job) -> dict[str, Any]:
     return {"target": job.target, "member": job.member, "seed": job.seed}
 
 
-def _start(kernel: Any) -> Any:
+def _start(kernel: AbstractKernel) -> AbstractDistribution:
     assert kernel.initial is not None
     return kernel.initial
 

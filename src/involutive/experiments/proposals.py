@@ -18,6 +18,7 @@ from jaxtyping import Array
 
 from involutive import targets
 from involutive.core.statistics import autocorrelation
+from involutive.core.types import Figure
 from involutive.experiments.measures import exact, mixing, single_precision
 from involutive.experiments.members import trained_network
 from involutive.kernel.classical import hmc, random_walk
@@ -112,8 +113,8 @@ def _proposals(kernel: AbstractKernel, states: Array, key: Array, count: int) ->
     return jax.vmap(at)(states, jr.split(key, states.shape[0]))
 
 
-def table(data: Any) -> list[dict[str, Any]]:
-    """One row a sampler."""
+def table(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row per sampler."""
     return [
         {
             "sampler": name,
@@ -129,7 +130,7 @@ def table(data: Any) -> list[dict[str, Any]]:
     ]
 
 
-def claims(data: Any) -> dict[str, bool]:
+def claims(data: dict[str, Any]) -> dict[str, bool]:
     """What the caption of Figure 1 says, and what the paper's network must reach for it."""
     wide, narrow, hamiltonian, trained, recipe = range(5)
     ess, changes = data["ESS per draw"], data["mode changes per draw"]
@@ -151,7 +152,7 @@ def claims(data: Any) -> dict[str, bool]:
     }
 
 
-def draw(data: Any) -> dict[str, Any]:
+def draw(data: dict[str, Any]) -> dict[str, Figure]:
     """The posterior; one trace per state, the density of its proposals; the autocorrelation."""
     count = len(NAMES)
     figure, axes = panels(3, count, (2.4 * count, 6.6), height_ratios=[0.7, 2, 1])
@@ -174,7 +175,7 @@ def draw(data: Any) -> dict[str, Any]:
     return {"proposals": figure}
 
 
-def _posterior(row: Any, centres: np.ndarray, truth: np.ndarray) -> None:
+def _posterior(row: np.ndarray, centres: np.ndarray, truth: np.ndarray) -> None:
     """The panel of the true posterior, and its formula beside it."""
     row[0].fill_between(centres, truth, color="0.7", step="mid")
     row[0].set(xlim=(-EDGE, EDGE), yticks=[], xlabel="φ")

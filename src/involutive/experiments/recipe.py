@@ -22,6 +22,7 @@ from involutive.bench.suites import known_reference as reference
 from involutive.bench.suites import make
 from involutive.bench.targets import DEFAULT, LEVELS, Reference, with_square
 from involutive.core.statistics import ess
+from involutive.core.types import Figure
 from involutive.diagnostics.metrics import ess_per_draw, mode_weights
 from involutive.experiments.measures import exact
 from involutive.learning.learn import learn
@@ -95,7 +96,7 @@ def score(known: Reference, positions: np.ndarray) -> float:
 
 
 def table(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row a target and way: the worst seed."""
+    """One row per target and way: the worst seed."""
     rows = []
     for i, way in enumerate(data["ways"]):
         for j, name in enumerate(data["targets"]):
@@ -131,7 +132,7 @@ def claims(data: dict[str, Any]) -> dict[str, bool]:
     }
 
 
-def draw(data: dict[str, Any]) -> dict[str, Any]:
+def draw(data: dict[str, Any]) -> dict[str, Figure]:
     """ESS per draw of every target, both ways side by side."""
     figure, ((axes,),) = panels(1, 1, (7.0, 3.4))
     names, ways = [str(t) for t in data["targets"]], [str(w) for w in data["ways"]]

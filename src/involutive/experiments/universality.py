@@ -174,7 +174,12 @@ def _compared(
 
 
 def _errors(
-    transition: Transition, f: Conjugate, epsilon: Array, phi: Array, pi: Array, rng: Any
+    transition: Transition,
+    f: Conjugate,
+    epsilon: Array,
+    phi: Array,
+    pi: Array,
+    rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
     """δ_m at the points that proposals ask for, and over the proof's Ω⁺⁺.
 

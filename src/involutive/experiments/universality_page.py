@@ -4,19 +4,20 @@ from typing import Any
 
 import numpy as np
 
+from involutive.core.types import Axes, Figure
 from involutive.experiments.measures import mean_and_error
 from involutive.plotting.panels import log_axis, panels, style
 
 LOWEST = np.log(1e-40)  # log ratios below this are drawn at it
 
 
-def noise_floor(data: Any) -> np.ndarray:
+def noise_floor(data: dict[str, Any]) -> np.ndarray:
     """Two standard deviations of one distance between two sets of exact draws, worst φ, by T."""
     return 2 * data["floor"].std(-1, ddof=1).max(-1)
 
 
-def table(data: Any) -> list[dict[str, Any]]:
-    """One row a transition and width: distance with its error, floor, errors of the laws."""
+def table(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row per transition and width: distance with its error, floor, errors of the laws."""
     mean, error = mean_and_error(data["distance"])
     rows = []
     for t, name in enumerate(data["names"]):
@@ -47,7 +48,7 @@ def table(data: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def claims(data: Any) -> dict[str, Any]:
+def claims(data: dict[str, Any]) -> dict[str, Any]:
     """The theorem's statements, and the one on acceptance that it does not make."""
     mean, error = mean_and_error(data["distance"])
     mass, floor, worst = data["mass"], noise_floor(data)[:, None], mean.max(-1)
@@ -81,7 +82,7 @@ def claims(data: Any) -> dict[str, Any]:
     }
 
 
-def draw(data: Any) -> dict[str, Any]:
+def draw(data: dict[str, Any]) -> dict[str, Figure]:
     """Four panels: P(A), the distance against m, two laws as histograms, acceptance."""
     figure, ((mass, distance), (laws, accept)) = panels(2, 2, (9.0, 6.6))
     for t, name in enumerate(data["names"]):
@@ -102,7 +103,7 @@ def draw(data: Any) -> dict[str, Any]:
     return {"universality": figure}
 
 
-def _draw_distances(axes: Any, data: Any) -> None:
+def _draw_distances(axes: Axes, data: dict[str, Any]) -> None:
     mean, error = mean_and_error(data["distance"])
     floor = noise_floor(data)
     for t, name in enumerate(data["names"]):
@@ -118,7 +119,7 @@ def _draw_distances(axes: Any, data: Any) -> None:
     axes.annotate("thin lines: noise floor", (0.03, 0.03), xycoords="axes fraction")
 
 
-def _draw_histograms(axes: Any, data: Any) -> None:
+def _draw_histograms(axes: Axes, data: dict[str, Any]) -> None:
     edges = np.linspace(-1.9, 1.9, 77)
     first, last = data["widths"][0], data["widths"][-1]
     names = ("T[φ]", f"network, m = {first}", f"network, m = {last}")

@@ -5,12 +5,14 @@ The two lines of ArviZ differ in containers and defaults; this file is the only 
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import arviz
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jaxtyping import Array
 
 from involutive._version import __version__
 from involutive.core.errors import InputError, check
@@ -22,10 +24,8 @@ from involutive.sampling.draws import Draws
 from involutive.sampling.quantities import Quantities, quantities
 from involutive.targets.target import Target
 
-az: Any = arviz  # its two lines have different types
+az: ModuleType = arviz  # its two lines have different types
 TREES = int(az.__version__.split(".")[0]) >= 1  # xarray's DataTree replaced InferenceData in 1.0
-LEAST_DRAWS = 4  # fewer cannot be split into halves with a variance
-TAILS = (0.05, 0.95)  # 1.x would take other tails than 0.x
 
 
 # ── Containers ──────────────────────────────────────────────────────────────────────────────────
@@ -133,7 +133,7 @@ def read_draws(path: str | Path) -> Draws:
     )
 
 
-def _not_stored(x: Any) -> Any:
+def _not_stored(x: Array) -> Array:
     return jnp.nan * jnp.sum(x)
 
 

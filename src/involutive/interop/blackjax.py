@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution
-from jaxtyping import Array, Key
+from jaxtyping import Array, Key, PyTree
 
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
@@ -37,18 +37,18 @@ def __dir__() -> list[str]:
 class BlackJAXState(NamedTuple):
     """A position, any pytree, and its log density."""
 
-    position: Any
-    logdensity: Any
+    position: PyTree
+    logdensity: Array
 
 
 class BlackJAXInfo(NamedTuple):
     """What happened in a step; `proposal` has the shape of a position."""
 
-    acceptance_rate: Any
-    is_accepted: Any
-    proposal: Any
-    log_ratio: Any
-    is_divergent: Any
+    acceptance_rate: Array
+    is_accepted: Array
+    proposal: PyTree
+    log_ratio: Array
+    is_divergent: Array
 
 
 def retarget(kernel: AbstractKernel, target: Target) -> AbstractKernel:
@@ -60,14 +60,14 @@ def retarget(kernel: AbstractKernel, target: Target) -> AbstractKernel:
         f"kernel must have the density's dimension, {target.dim}, got {kernel.target.dim}",
     )
 
-    def is_target(node: Any) -> bool:
+    def is_target(node: object) -> bool:
         return isinstance(node, Target)
 
     swapped = [target if is_target(x) else x for x in jax.tree.leaves(kernel, is_leaf=is_target)]
     return jax.tree.unflatten(jax.tree.structure(kernel, is_leaf=is_target), swapped)
 
 
-def init(position: Any, logdensity_fn: Callable[[Any], Any]) -> BlackJAXState:
+def init(position: PyTree, logdensity_fn: Callable[[Any], Any]) -> BlackJAXState:
     """Return the state at a position."""
     return BlackJAXState(position, logdensity_fn(position))
 
@@ -76,7 +76,7 @@ def build_kernel(kernel: AbstractKernel) -> Callable[..., tuple[BlackJAXState, B
     """Return `step(rng_key, state, logdensity_fn)`: a step with `kernel`'s proposal."""
 
     def step(
-        rng_key: Any, state: BlackJAXState, logdensity_fn: Callable[[Any], Any]
+        rng_key: Key[Array, ""], state: BlackJAXState, logdensity_fn: Callable[[Any], Any]
     ) -> tuple[BlackJAXState, BlackJAXInfo]:
         target = Target(logdensity_fn, like=_in_order(state.position, kernel.target))
         position, restore = target.flatten(state.position), target.restore
@@ -96,7 +96,7 @@ def build_kernel(kernel: AbstractKernel) -> Callable[..., tuple[BlackJAXState, B
     return step
 
 
-def _in_order(position: Any, learned_for: Target) -> Any:
+def _in_order(position: PyTree, learned_for: Target) -> PyTree:
     """The position with its keys in the order of the target that the kernel was made for.
 
     A program that JAX compiles receives every dict sorted.
@@ -150,7 +150,7 @@ class LocalMove(AbstractKernel):
 
 def as_kernel(
     target: Target,
-    algorithm: Any,
+    algorithm: Callable[..., Any],
     *,
     initial: AbstractDistribution | None = None,
     **parameters: Any,
@@ -183,7 +183,7 @@ def as_kernel(
     return LocalMove(target, initial, build, arrays)
 
 
-def _translate(info: Any, before: Vector, after: Vector, density: Any) -> Info:
+def _translate(info: object, before: Vector, after: Vector, density: Array) -> Info:
     """BlackJAX's account of a step in our words; what it does not report is read off the move."""
     moved = jnp.any(after != before)
     rate = getattr(info, "acceptance_rate", moved)

@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -12,10 +12,10 @@ import jax.random as jr
 import numpy as np
 from flowjax.distributions import Normal
 from jax.core import Tracer
-from jaxtyping import Array, Key
+from jaxtyping import Array, Key, PyTree
 
 from involutive.core.errors import check
-from involutive.core.keys import as_key
+from involutive.core.keys import KeyLike, as_key
 from involutive.interop.extras import require
 from involutive.interop.numpyro_model import Model, from_potential, read
 from involutive.kernel.kernel import AbstractKernel, State
@@ -38,7 +38,7 @@ def __dir__() -> list[str]:
     return list(__all__)
 
 
-def target(model: Any, *args: Any, **kwargs: Any) -> Target:
+def target(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Target:
     """Return a NumPyro model, given its data, as a target.
 
     Inside, positions are one flat unconstrained vector; outside, draws are the model's latent and
@@ -65,13 +65,13 @@ class InvolutiveState(NamedTuple):
         rng_key: the key of the next step.
     """
 
-    i: Any
-    z: Any
-    potential_energy: Any
-    accept_prob: Any
-    mean_accept_prob: Any
-    diverging: Any
-    rng_key: Any
+    i: Array
+    z: PyTree
+    potential_energy: Array
+    accept_prob: Array
+    mean_accept_prob: Array
+    diverging: Array
+    rng_key: Array
 
 
 class _Learned(NamedTuple):
@@ -112,7 +112,7 @@ class InvolutiveKernel(MCMCKernel):
         self._model, self._potential_fn = model, potential_fn
         self._learn, self._progress = learn, progress
         self._num_warmup = 0
-        self._by_data: dict[Any, _Learned] = {}
+        self._by_data: dict[Hashable, _Learned] = {}
         self._sample_fn = None  # MCMC calls init while this is None
 
     @property
@@ -132,9 +132,9 @@ class InvolutiveKernel(MCMCKernel):
 
     def init(
         self,
-        rng_key: Any,
+        rng_key: Array,
         num_warmup: int,
-        init_params: Any = None,
+        init_params: PyTree = None,
         model_args: tuple = (),
         model_kwargs: dict[str, Any] | None = None,
     ) -> InvolutiveState:
@@ -151,7 +151,7 @@ class InvolutiveKernel(MCMCKernel):
         learned = self._by_data[data]
         self._sample_fn = self.sample
 
-        def place(key: Any, params: Any) -> InvolutiveState:
+        def place(key: Array, params: PyTree) -> InvolutiveState:
             return _place(learned, key, params)
 
         if init_params is None:
@@ -188,10 +188,13 @@ class InvolutiveKernel(MCMCKernel):
         """What is pickled: not the compiled proposal, which is learned again."""
         return self.__dict__ | {"_by_data": {}, "_sample_fn": None}
 
-    def _prepare(self, rng_key: Any, like: Any, args: tuple, kwargs: dict[str, Any]) -> _Learned:
+    def _prepare(
+        self, rng_key: KeyLike, like: PyTree, args: tuple, kwargs: dict[str, Any]
+    ) -> _Learned:
         if self._model is not None:
             model = read(self._model, args, kwargs)
         else:
+            assert self._potential_fn is not None  # one of the two is given
             check(like is not None, "init_params must be given with potential_fn, got none")
             model = from_potential(self._potential_fn, like)
         learn = self._learn or self._learn_in_warmup
@@ -213,7 +216,7 @@ class InvolutiveKernel(MCMCKernel):
         return learned
 
 
-def _untraced(rng_key: Any, work: Callable[[Any], _Learned]) -> _Learned:
+def _untraced(rng_key: Array, work: Callable[[KeyLike], _Learned]) -> _Learned:
     """Run `work` on concrete values also where the chains are traced, as under pmap.
 
     A trace belongs to its thread, so that another one computes for real. A traced key has no value
@@ -225,7 +228,7 @@ def _untraced(rng_key: Any, work: Callable[[Any], _Learned]) -> _Learned:
         return pool.submit(work, 0).result()
 
 
-def _place(learned: _Learned, rng_key: Any, params: Any) -> InvolutiveState:
+def _place(learned: _Learned, rng_key: Array, params: PyTree) -> InvolutiveState:
     """A chain at `params`, or at a draw of the initial distribution with finite density."""
     kernel, (goal, restore, _) = learned
     key_start, key_chain = jr.split(rng_key)
@@ -262,7 +265,7 @@ def _advance(learned: _Learned, num_warmup: int, state: InvolutiveState) -> Invo
     )
 
 
-def _fingerprint(args: tuple, kwargs: dict[str, Any] | None) -> Any:
+def _fingerprint(args: tuple, kwargs: dict[str, Any] | None) -> Hashable:
     """What tells one data set from another: the bytes of its arrays."""
     leaves, tree = jax.tree.flatten((args, kwargs or {}))
     check(
@@ -273,7 +276,7 @@ def _fingerprint(args: tuple, kwargs: dict[str, Any] | None) -> Any:
     return tree, *(_mark(leaf) for leaf in leaves)
 
 
-def _mark(leaf: Any) -> Any:
+def _mark(leaf: object) -> Hashable:
     values = np.asarray(leaf)
     if values.dtype == object:
         return id(leaf)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.random as jr
 import numpy as np
+from jaxtyping import Array, PyTree
 
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
@@ -24,7 +25,7 @@ require("numpyro", "numpyro")
 
 from numpyro import handlers  # noqa: E402
 from numpyro.infer import init_to_uniform  # noqa: E402
-from numpyro.infer.util import initialize_model  # noqa: E402
+from numpyro.infer.util import ModelInfo, initialize_model  # noqa: E402
 
 
 class Model(NamedTuple):
@@ -35,7 +36,7 @@ class Model(NamedTuple):
     constrain: Callable[[Any], Any]
 
 
-def read(model: Any, args: tuple, kwargs: dict[str, Any]) -> Model:
+def read(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Model:
     """Read a model with its data, or say in one line why it cannot be sampled."""
     found = type(model).__name__
     check(callable(model), f"model must be a NumPyro model, a function, got {found}")
@@ -45,10 +46,10 @@ def read(model: Any, args: tuple, kwargs: dict[str, Any]) -> Model:
         info = _initialise(model, args, kwargs)
     dims, form = _dims(sites), Form(info.param_info.z)
 
-    def constrain(z: Any) -> dict[str, Any]:
+    def constrain(z: PyTree) -> dict[str, Any]:
         return dict(info.postprocess_fn(z))
 
-    def at(x: Any) -> dict[str, Any]:
+    def at(x: Array) -> dict[str, Any]:
         return constrain(form.restore(x))
 
     goal = Target(
@@ -90,7 +91,7 @@ def _check_latent(sites: dict[str, Any]) -> None:
     )
 
 
-def _initialise(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Any:
+def _initialise(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> ModelInfo:
     """NumPyro's potential, transforms and a start of finite density; its warnings once it runs."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -145,7 +146,7 @@ def _dims(sites: dict[str, Any]) -> dict[str, list[str]]:
     return named
 
 
-def from_potential(potential_fn: Any, like: Any) -> Model:
+def from_potential(potential_fn: Callable[[Any], Any], like: PyTree) -> Model:
     """A potential energy, minus a log density, of a pytree shaped as `like`."""
     goal = Target(lambda z: -potential_fn(z), like=like, name="potential_fn")
     return Model(goal, goal.restore, lambda z: z)

@@ -9,10 +9,12 @@ by PyTensor. Importing PyMC's JAX bridge sets JAX's precision for the whole proc
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
@@ -20,6 +22,11 @@ from involutive.interop.extras import require
 from involutive.interop.pymc_data import observed
 from involutive.targets.positions import Form
 from involutive.targets.target import Target
+
+if TYPE_CHECKING:
+    from pymc import Model
+else:
+    Model = Any
 
 STARTS = 100  # points tried for a finite density
 
@@ -30,7 +37,7 @@ def __dir__() -> list[str]:
     return list(__all__)
 
 
-def target(model: Any) -> Target:
+def target(model: Model) -> Target:
     """Return a PyMC model as a target.
 
     Inside, positions are one flat unconstrained vector; outside, draws are the model's free and
@@ -60,7 +67,7 @@ def target(model: Any) -> Target:
     )
 
 
-def _bridge() -> Any:
+def _bridge() -> ModuleType:
     """PyMC's JAX bridge; says so when importing it changed JAX's precision."""
     before = jax.config.read("jax_enable_x64")
     bridge = require("pymc.sampling.jax", "pymc")
@@ -75,7 +82,7 @@ def _bridge() -> Any:
     return bridge
 
 
-def _check_free(model: Any) -> None:
+def _check_free(model: Model) -> None:
     check(
         model.value_vars,
         "the model must have a free variable to sample, got none; leave at least one variable "
@@ -89,7 +96,7 @@ def _check_free(model: Any) -> None:
     )
 
 
-def _compile(bridge: Any, model: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+def _compile(bridge: ModuleType, model: Model) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """The log density of, and the reported variables at, a dict of value variables."""
     from pymc.util import get_default_varnames
 
@@ -101,7 +108,7 @@ def _compile(bridge: Any, model: Any) -> tuple[Callable[[Any], Any], Callable[[A
     except Exception as error:
         raise _does_not_run(error) from error
 
-    def density(z: dict[str, Any]) -> Any:
+    def density(z: dict[str, Any]) -> Array:
         with _truncation():
             return log_density([z[name] for name in names])
 
@@ -122,7 +129,7 @@ def _truncation() -> Iterator[None]:
         yield
 
 
-def _start(model: Any, density: Callable[[Any], Any]) -> dict[str, np.ndarray]:
+def _start(model: Model, density: Callable[[Any], Any]) -> dict[str, np.ndarray]:
     """PyMC's initial point, or one near it, of finite density."""
     from pytensor.configdefaults import config
 
@@ -163,7 +170,7 @@ def _does_not_run(error: Exception) -> InputError:
     )
 
 
-def _labels(model: Any, axes: dict[str, int]) -> tuple[dict[str, Any], dict[str, list[str]]]:
+def _labels(model: Model, axes: dict[str, int]) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The model's coords, and the names of every axis of every reported variable."""
     from pymc.backends.arviz import coords_and_dims_for_inferencedata
 

@@ -1,7 +1,8 @@
 """The data of a PyMC model: pointwise log likelihood, observations, predictions and the prior."""
 
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import jax.random as jr
 import numpy as np
@@ -12,10 +13,15 @@ from involutive.interop.extras import require
 from involutive.sampling.quantities import over
 from involutive.targets.observed import Named, Observed, Prior
 
+if TYPE_CHECKING:
+    from pymc import Model
+else:
+    Model = Any
+
 
 def observed(
-    bridge: Any,
-    model: Any,
+    bridge: ModuleType,
+    model: Model,
     constrain: Callable[[Array], dict[str, Array]],
     restore: Callable[[Array], dict[str, Array]],
 ) -> Observed | None:
@@ -48,7 +54,7 @@ def observed(
 
 
 def _log_likelihood(
-    bridge: Any, model: Any, seen: list[Any], restore: Callable[[Array], dict[str, Array]]
+    bridge: ModuleType, model: Model, seen: list[Any], restore: Callable[[Array], dict[str, Array]]
 ) -> Callable[[Array], dict[str, Array]]:
     """PyMC's own terms, not summed."""
     terms = model.logp(vars=seen, sum=False)
@@ -66,7 +72,7 @@ def _log_likelihood(
 class _Predict:
     """New observations by PyMC's own sampler, of draws in the variables' supports."""
 
-    def __init__(self, model: Any, constrain: Callable[[Array], dict[str, Array]]):
+    def __init__(self, model: Model, constrain: Callable[[Array], dict[str, Array]]):
         self.model, self.constrain = model, constrain
 
     def __call__(self, key: Key[Array, ""], positions: np.ndarray) -> Named:
@@ -89,7 +95,7 @@ class _Predict:
 class _Prior:
     """Draws of the prior by PyMC's own sampler."""
 
-    def __init__(self, model: Any, seen: list[str]):
+    def __init__(self, model: Model, seen: list[str]):
         self.model, self.seen = model, seen
 
     def __call__(self, key: Key[Array, ""], count: int) -> Prior:

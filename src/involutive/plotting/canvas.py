@@ -1,18 +1,14 @@
 """Axes for plots that a person composes: given ones, or those of a new pyplot figure."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from involutive.core.errors import check
+from involutive.core.types import AxesLike
 from involutive.sampling.draws import Draws
 from involutive.sampling.quantities import quantities
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-else:
-    Axes = Any
 
 Rows = Mapping[str, np.ndarray]
 ACCENT, SECOND, INK, SOFT = "#2a78c8", "#c8502a", "#000000", "#888888"
@@ -23,7 +19,7 @@ SHOWN = 6  # quantities in a plot unless they are named
 
 
 def canvas(
-    rows: int, columns: int, size: tuple[float, float], axes: Any = None, **options: Any
+    rows: int, columns: int, size: tuple[float, float], axes: AxesLike | None = None, **options: Any
 ) -> np.ndarray:
     """Axes `(rows, columns)`: those given, or of a new figure that notebooks show by themselves.
 

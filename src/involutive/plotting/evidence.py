@@ -1,16 +1,17 @@
 """Bars for models that are compared by their evidence."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from involutive.core.types import Figure
 from involutive.plotting.canvas import ACCENT, canvas
 
 if TYPE_CHECKING:
     from involutive.diagnostics.compare import Comparison
 
 
-def comparison_bars(found: "Comparison") -> Any:
+def comparison_bars(found: "Comparison") -> Figure:
     """Posterior probabilities, and log Bayes factors against the best model, with errors."""
     count = len(found.names)
     axes = canvas(1, 2, (8.0, 1.0 + 0.45 * count))

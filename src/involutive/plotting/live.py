@@ -6,12 +6,12 @@ evaluation of the density and changes no draw.
 
 import io
 import sys
-from typing import Any
 
 import jax.random as jr
 import numpy as np
 
 from involutive.core.errors import check
+from involutive.core.types import Axes, Figure
 from involutive.kernel.proposals import proposal_distribution
 from involutive.learning.stages import Fitted, Found
 from involutive.plotting.canvas import ACCENT, INK, SECOND, SOFT, tidy
@@ -60,11 +60,11 @@ def in_notebook() -> bool:
     return hasattr(get_ipython(), "kernel")
 
 
-def draw_stage(name: str, result: Found | Fitted, tried: list[float]) -> Any:
+def draw_stage(name: str, result: Found | Fitted, tried: list[float]) -> Figure:
     """Three panels: the points found, draws of the proposal over them, weights of the modes."""
-    from matplotlib.figure import Figure
+    from matplotlib import figure as matplotlib_figure
 
-    figure = Figure(figsize=(10.0, 3.2), layout="constrained")
+    figure = matplotlib_figure.Figure(figsize=(10.0, 3.2), layout="constrained")
     axes = tidy(figure.subplots(1, 3, squeeze=False))[0]
     found = result.found if isinstance(result, Fitted) else result
     _points(axes[0], found)
@@ -79,14 +79,14 @@ def draw_stage(name: str, result: Found | Fitted, tried: list[float]) -> Any:
     return figure
 
 
-def _points(axis: Any, found: Found) -> None:
+def _points(axis: Axes, found: Found) -> None:
     _cloud(axis, found.points, SOFT)
     if len(found.tops):
         _cloud(axis, found.tops, SECOND, "x", 5)
     axis.set_title(f"points found, {found.modes} tops", fontsize=9)
 
 
-def _proposal(axis: Any, fitted: Fitted) -> None:
+def _proposal(axis: Axes, fitted: Fitted) -> None:
     q = proposal_distribution(fitted.proposal.kernel)
     _cloud(axis, fitted.draws, SOFT)
     if q is not None:
@@ -94,7 +94,7 @@ def _proposal(axis: Any, fitted: Fitted) -> None:
     axis.set_title("draws of the proposal, over the target's", fontsize=9)
 
 
-def _weights(axis: Any, fitted: Fitted) -> None:
+def _weights(axis: Axes, fitted: Fitted) -> None:
     """The share of draws nearest to each top."""
     tops, draws = fitted.found.tops, fitted.draws
     if len(tops) < 2:
@@ -108,7 +108,7 @@ def _weights(axis: Any, fitted: Fitted) -> None:
     axis.set_title("weights of the modes", fontsize=9)
 
 
-def _cloud(axis: Any, points: np.ndarray, colour: str, mark: str = ".", size: float = 3) -> None:
+def _cloud(axis: Axes, points: np.ndarray, colour: str, mark: str = ".", size: float = 3) -> None:
     """Points on their first two coordinates, or on the line."""
     some = np.asarray(points)[:: max(1, len(points) // POINTS)]
     y = some[:, 1] if some.shape[1] > 1 else np.zeros(len(some))

@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import Array
 
 from involutive.core.errors import check
+from involutive.core.types import Axes, AxesLike
 from involutive.kernel.kernel import AbstractKernel, Kernel
 from involutive.plotting.canvas import ACCENT, INK, canvas
 from involutive.sampling.draws import Draws
@@ -16,8 +18,8 @@ ARROWS = 48  # moves drawn; more than these hide one another
 
 
 def plot_proposal(
-    draws: Draws, kernel: AbstractKernel, count: int = ARROWS, axes: Any = None
-) -> Any:
+    draws: Draws, kernel: AbstractKernel, count: int = ARROWS, axes: AxesLike | None = None
+) -> Axes:
     """See `Draws.plot_proposal`."""
     found = moves(draws, kernel, count)
     kind = type(kernel).__name__
@@ -29,7 +31,7 @@ def plot_proposal(
     return arrows(found or {}, axes)
 
 
-def arrows(found: dict[str, Any], axes: Any = None) -> Any:
+def arrows(found: dict[str, Any], axes: AxesLike | None = None) -> Axes:
     """Arrows for some draws over the cloud of all; faint where rejection is likely."""
     start, end = np.atleast_2d(found["start"]), np.atleast_2d(found["end"])
     cloud, rate = np.atleast_2d(found["cloud"]), np.asarray(found["acceptance"])
@@ -62,7 +64,7 @@ def moves(draws: Draws, kernel: AbstractKernel, count: int = ARROWS) -> dict[str
     rows = flat[np.linspace(0, len(flat) - 1, min(count, len(flat))).astype(int)]
     keys = jr.split(jr.key(0), len(rows))
 
-    def one(key: Any, position: Any) -> tuple[Any, Any]:
+    def one(key: Array, position: Array) -> tuple[Array, Array]:
         _, info = proposal.step(key, proposal.init(position))
         return info.proposal, info.acceptance_rate
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from involutive.core.types import Axes, AxesLike
 from involutive.plotting.canvas import ACCENT, SECOND, SOFT, canvas
 
 if TYPE_CHECKING:
@@ -13,16 +14,16 @@ TRIED = 12  # proposals shown; of more, the last ones
 Row = dict[str, Any]
 
 
-def plot_outcome(outcome: "Outcome", axes: Any = None) -> np.ndarray:
+def plot_outcome(outcome: "Outcome", axes: AxesLike | None = None) -> np.ndarray:
     """See `Outcome.plot`."""
     tried = [row for row in outcome.history if row.get("ess") is not None][-TRIED:]
     losses = by_stage(outcome.history)
     count = 1 + len(losses)
-    axes = canvas(1, count, (4.4 + 3.2 * len(losses), 1.4 + 0.3 * len(tried)), axes)
-    _tried(axes[0, 0], tried, outcome)
-    for axis, (stage, rows) in zip(axes[0, 1:], losses.items(), strict=True):
+    panels = canvas(1, count, (4.4 + 3.2 * len(losses), 1.4 + 0.3 * len(tried)), axes)
+    _tried(panels[0, 0], tried, outcome)
+    for axis, (stage, rows) in zip(panels[0, 1:], losses.items(), strict=True):
         loss_curve(axis, stage, rows)
-    return axes[0]
+    return panels[0]
 
 
 def by_stage(history: list[Row]) -> dict[str, list[Row]]:
@@ -34,7 +35,7 @@ def by_stage(history: list[Row]) -> dict[str, list[Row]]:
     return stages
 
 
-def loss_curve(axis: Any, stage: str, rows: list[Row]) -> None:
+def loss_curve(axis: Axes, stage: str, rows: list[Row]) -> None:
     """The loss of one training on draws that it was not trained on."""
     from matplotlib.ticker import MaxNLocator
 
@@ -44,7 +45,7 @@ def loss_curve(axis: Any, stage: str, rows: list[Row]) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
 
 
-def _tried(axis: Any, tried: list[Row], outcome: "Outcome") -> None:
+def _tried(axis: Axes, tried: list[Row], outcome: "Outcome") -> None:
     place = np.arange(len(tried))[::-1] + 1
     axis.barh(place, [row["ess"] for row in tried], color=ACCENT, height=0.6)
     axis.barh(0, np.nan_to_num(outcome.ess_per_draw), color=SECOND, height=0.6)

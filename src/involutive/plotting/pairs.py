@@ -1,11 +1,10 @@
 """Pair plots: every two quantities against each other, each alone on the diagonal."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
-from involutive.core.types import Number
+from involutive.core.types import Axes, AxesLike, Number
 from involutive.diagnostics.modes import line_of
 from involutive.plotting.canvas import ACCENT, COLOURS, INK, Rows, bin_edges, canvas, chosen
 from involutive.sampling.draws import Draws
@@ -21,7 +20,7 @@ def plot_pair(
     names: Iterable[str] | str | None = None,
     modes: bool = True,
     truths: Mapping[str, Number] | None = None,
-    axes: Any = None,
+    axes: AxesLike | None = None,
 ) -> np.ndarray:
     """See `Draws.plot_pair`."""
     rows = chosen(draws, names)
@@ -37,15 +36,14 @@ def pair_grid(
     labels: np.ndarray | None = None,
     weights: list[float] | None = None,
     truths: Mapping[str, Number] | None = None,
-    axes: Any = None,
+    axes: AxesLike | None = None,
 ) -> np.ndarray:
     """Draw quantities `(chains, draws)`, coloured by the modes `labels` of their draws."""
     names, count = list(rows), len(rows)
     side = min(9.0, 1.9 * count + 1.2)
-    axes = canvas(count, count, (side, side), axes)
+    grid = canvas(count, count, (side, side), axes)
     several = labels is not None and len(np.unique(labels)) > 1
-    for i, j in np.ndindex(count, count):
-        axis = axes[i, j]
+    for (i, j), axis in np.ndenumerate(grid):
         if j > i:
             axis.set_axis_off()
         elif i == j:
@@ -54,12 +52,12 @@ def pair_grid(
             _together(axis, rows[names[j]], rows[names[i]], labels if several else None)
         _label(axis, names, i, j, truths or {})
     if several and labels is not None and count > 1:
-        _legend(axes[0, -1], labels, weights)
-    return axes
+        _legend(grid[0, -1], labels, weights)
+    return grid
 
 
-def _alone(axis: Any, values: np.ndarray, labels: np.ndarray | None) -> None:
-    edges = bin_edges(values, labels)
+def _alone(axis: Axes, values: np.ndarray, labels: np.ndarray | None) -> None:
+    edges = bin_edges(values, labels).tolist()
     if labels is None:
         axis.hist(values.ravel(), bins=edges, color=ACCENT, alpha=0.75)
     else:
@@ -70,7 +68,7 @@ def _alone(axis: Any, values: np.ndarray, labels: np.ndarray | None) -> None:
     axis.set_xlim(edges[0], edges[-1])
 
 
-def _together(axis: Any, x: np.ndarray, y: np.ndarray, labels: np.ndarray | None) -> None:
+def _together(axis: Axes, x: np.ndarray, y: np.ndarray, labels: np.ndarray | None) -> None:
     some = np.unique(np.linspace(0, x.size - 1, min(POINTS, x.size)).astype(int))
     colour = ACCENT if labels is None else [_colour(k) for k in labels.ravel()[some]]
     at = x.ravel()[some], y.ravel()[some]
@@ -78,7 +76,7 @@ def _together(axis: Any, x: np.ndarray, y: np.ndarray, labels: np.ndarray | None
     _contours(axis, x.ravel(), y.ravel(), labels)
 
 
-def _contours(axis: Any, x: np.ndarray, y: np.ndarray, labels: np.ndarray | None) -> None:
+def _contours(axis: Axes, x: np.ndarray, y: np.ndarray, labels: np.ndarray | None) -> None:
     """Lines around the densest places that hold the masses named above."""
     from scipy.ndimage import gaussian_filter
 
@@ -100,7 +98,7 @@ def _contours(axis: Any, x: np.ndarray, y: np.ndarray, labels: np.ndarray | None
         axis.contour(*middles, smooth.T, levels=levels, colors=INK, linewidths=(0.7, 1.1))
 
 
-def _label(axis: Any, names: list[str], i: int, j: int, truths: Mapping[str, Number]) -> None:
+def _label(axis: Axes, names: list[str], i: int, j: int, truths: Mapping[str, Number]) -> None:
     last = i == len(names) - 1
     if j <= i:
         axis.set_xlabel(names[j] if last else "")
@@ -114,7 +112,7 @@ def _label(axis: Any, names: list[str], i: int, j: int, truths: Mapping[str, Num
         axis.set_title(names[i], fontsize=9)
 
 
-def _legend(axis: Any, labels: np.ndarray, weights: list[float] | None) -> None:
+def _legend(axis: Axes, labels: np.ndarray, weights: list[float] | None) -> None:
     known = np.unique(labels)
     shares = weights or [float(np.mean(labels == k)) for k in known]
     for k, share in list(zip(known, shares, strict=False))[:NAMED]:

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from involutive.core.types import Axes, Figure
+
 # told apart by dash and marker as well as by colour, and from dark to light
 STYLES = (
     {"color": "#000000", "linestyle": "-", "marker": "o"},
@@ -21,11 +23,13 @@ STYLES = (
 SHADES = "Greys"
 
 
-def panels(rows: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Any, Any]:
+def panels(
+    rows: int, columns: int, size: tuple[float, float], **options: Any
+) -> tuple[Figure, np.ndarray]:
     """Return a figure and its axes `(rows, columns)`; `size` is that of the whole, in inches."""
-    from matplotlib.figure import Figure
+    from matplotlib import figure as matplotlib_figure
 
-    figure = Figure(figsize=size, layout="constrained")
+    figure = matplotlib_figure.Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
@@ -34,7 +38,7 @@ def style(number: int, **changes: Any) -> dict[str, Any]:
     return STYLES[number % len(STYLES)] | {"markersize": 4.0, "linewidth": 1.4} | changes
 
 
-def density_image(axes: Any, points: np.ndarray, extent: float, bins: int = 60) -> None:
+def density_image(axes: Axes, points: np.ndarray, extent: float, bins: int = 60) -> None:
     """Draw the density of points in the plane on the square of half-width `extent`."""
     edges = np.linspace(-extent, extent, bins + 1)
     counts, _, _ = np.histogram2d(points[:, 0], points[:, 1], bins=[edges, edges])
@@ -45,7 +49,7 @@ def density_image(axes: Any, points: np.ndarray, extent: float, bins: int = 60) 
     axes.set_yticks([])
 
 
-def log_axis(axes: Any, values: np.ndarray) -> None:
+def log_axis(axes: Axes, values: np.ndarray) -> None:
     """A logarithmic horizontal axis with a tick at every value."""
     axes.set_xscale("log")
     axes.set_xticks(values, labels=[f"{value:g}" for value in values])

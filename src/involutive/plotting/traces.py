@@ -1,10 +1,10 @@
 """Traces: the path of a few chains, one chain per panel, so that none hides another."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
+from involutive.core.types import AxesLike
 from involutive.plotting.canvas import ACCENT, Rows, canvas, chosen
 from involutive.sampling.draws import Draws
 
@@ -15,13 +15,13 @@ def plot_trace(
     draws: Draws,
     names: Iterable[str] | str | None = None,
     chains: int = 4,
-    axes: Any = None,
+    axes: AxesLike | None = None,
 ) -> np.ndarray:
     """See `Draws.plot_trace`."""
     return trace_grid(chosen(draws, names), chains, axes)
 
 
-def trace_grid(rows: Rows, chains: int = 4, axes: Any = None) -> np.ndarray:
+def trace_grid(rows: Rows, chains: int = 4, axes: AxesLike | None = None) -> np.ndarray:
     """One row per quantity, one column per chain; a row shares its vertical axis."""
     available = len(next(iter(rows.values())))
     picked = np.unique(np.linspace(0, available - 1, min(chains, available)).astype(int))

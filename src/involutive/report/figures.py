@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from involutive.core.statistics import autocorrelation
+from involutive.core.types import Axes, Figure
 from involutive.plotting.canvas import ACCENT, INK, SECOND, Rows, bin_edges
 from involutive.plotting.moves import arrows as draw_arrows
 from involutive.plotting.outcome import by_stage, loss_curve
@@ -16,7 +17,7 @@ from involutive.report.svg import panels
 WIDTH = 7.2  # inches
 
 
-def densities(rows: Rows, labels: np.ndarray | None = None) -> Any:
+def densities(rows: Rows, labels: np.ndarray | None = None) -> Figure:
     """One histogram per quantity: all draws, and four groups of chains over it."""
     figure, axes = _grid(len(rows), 3, 1.7)
     for axis, (name, values) in zip(axes, rows.items(), strict=False):
@@ -31,7 +32,7 @@ def densities(rows: Rows, labels: np.ndarray | None = None) -> Any:
 
 def pairs(
     rows: Rows, labels: np.ndarray | None = None, truths: Mapping[str, float] | None = None
-) -> Any:
+) -> Figure:
     """Every two quantities against each other, coloured by mode, each alone on the diagonal."""
     count = len(rows)
     side = min(WIDTH, 2.0 * count + 1.2)
@@ -40,7 +41,7 @@ def pairs(
     return figure
 
 
-def ranks(rows: Rows) -> Any:
+def ranks(rows: Rows) -> Figure:
     """Of each chain, the share of its draws below rank r, less r: flat lines agree.
 
     The band holds 95% of what independent draws of that number would show at one place.
@@ -63,7 +64,7 @@ def ranks(rows: Rows) -> Any:
     return figure
 
 
-def traces(rows: Rows, chains: int = 4) -> Any:
+def traces(rows: Rows, chains: int = 4) -> Figure:
     """The path of a few chains, one per panel."""
     shown = min(chains, len(next(iter(rows.values()))))
     size = (WIDTH, 1.25 * len(rows) + 0.4)
@@ -72,7 +73,7 @@ def traces(rows: Rows, chains: int = 4) -> Any:
     return figure
 
 
-def autocorrelations(rows: Rows, most: int = 40) -> Any:
+def autocorrelations(rows: Rows, most: int = 40) -> Figure:
     """Autocorrelation around the mean of all chains; a chain's own would hide that it stays."""
     figure, axes = panels(1, 1, (WIDTH, 2.4))
     axis = axes[0, 0]
@@ -89,7 +90,7 @@ def autocorrelations(rows: Rows, most: int = 40) -> Any:
     return figure
 
 
-def acceptance(rates: np.ndarray, sizes: np.ndarray, slowest: str) -> Any:
+def acceptance(rates: np.ndarray, sizes: np.ndarray, slowest: str) -> Figure:
     """Two bars per chain: how often it moved, and how many effective draws that bought."""
     figure, axes = panels(1, 2, (WIDTH, 2.2))
     chains = np.arange(len(rates))
@@ -101,7 +102,7 @@ def acceptance(rates: np.ndarray, sizes: np.ndarray, slowest: str) -> Any:
     return figure
 
 
-def mode_bars(share: np.ndarray, exact: np.ndarray) -> Any:
+def mode_bars(share: np.ndarray, exact: np.ndarray) -> Figure:
     """Visited and exact weights of the modes."""
     figure, axes = panels(1, 1, (WIDTH, 2.0))
     at = np.arange(len(exact))
@@ -113,7 +114,7 @@ def mode_bars(share: np.ndarray, exact: np.ndarray) -> Any:
     return figure
 
 
-def arrows(found: dict[str, Any]) -> Any:
+def arrows(found: dict[str, Any]) -> Figure:
     """φ → φ' for some draws, over the cloud of all; faint where rejection is likely."""
     line = np.atleast_2d(found["start"]).shape[1] == 1
     figure, axes = panels(1, 1, (WIDTH, 2.4) if line else (5.0, 4.4))
@@ -132,7 +133,7 @@ def learning_curves(history: list[dict[str, Any]]) -> Any | None:
     return figure
 
 
-def bound_curve(curve: list[dict[str, Any]]) -> Any:
+def bound_curve(curve: list[dict[str, Any]]) -> Figure:
     """The bound on the symmetric KL divergence against steps, with its 95% interval."""
     figure, axes = panels(1, 1, (WIDTH, 2.4))
     steps, bound = [r["steps"] for r in curve], np.array([r["bound"] for r in curve])
@@ -146,7 +147,7 @@ def bound_curve(curve: list[dict[str, Any]]) -> Any:
     return figure
 
 
-def _whole(axis: Any) -> None:
+def _whole(axis: Axes) -> None:
     """Ticks at whole numbers only, a few of them."""
     from matplotlib.ticker import MaxNLocator
 

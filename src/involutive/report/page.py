@@ -25,7 +25,7 @@ from involutive.sampling.quantities import quantities
 from involutive.storage.format import PathLike
 
 SHOWN = 6  # quantities in a figure; of more, those with the fewest effective draws
-PAIRED = 4
+PAIRED = 4  # quantities in the figures with a panel per pair, per chain, or per line
 UNSEEN = (
     "What no diagnostic can tell: whether there is a mode that no chain has ever visited. If you "
     "suspect one, start chains there, or learn again with an initial distribution that covers it."

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from involutive.core.types import Figure
 from involutive.diagnostics.measured import Estimate, Evidence
 from involutive.diagnostics.modes import Modes
 from involutive.report.svg import inline
@@ -21,7 +22,7 @@ class Section:
     body: str
 
 
-def drawing(figure: Any, name: str, alternative: str, caption: str) -> str:
+def drawing(figure: Figure, name: str, alternative: str, caption: str) -> str:
     """A figure with its caption, and what it shows in words."""
     image = inline(figure, f"figure-{name}", alternative)
     return (

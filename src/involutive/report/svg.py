@@ -8,6 +8,9 @@ import re
 from html import escape
 from typing import Any
 
+import numpy as np
+
+from involutive.core.types import Figure
 from involutive.plotting.canvas import INK, tidy
 
 _HEAD = re.compile(r"^.*?(?=<svg )", re.DOTALL)
@@ -15,18 +18,20 @@ _DATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 _SIZE = re.compile(r'(<svg [^>]*?)width="([\d.]+)pt" height="([\d.]+)pt"([^>]*>)')
 
 
-def panels(rows: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Any, Any]:
+def panels(
+    rows: int, columns: int, size: tuple[float, float], **options: Any
+) -> tuple[Figure, np.ndarray]:
     """Return a figure without background and its axes `(rows, columns)`."""
-    from matplotlib.figure import Figure
+    from matplotlib import figure as matplotlib_figure
 
-    figure = Figure(figsize=size, layout="constrained", facecolor="none")
+    figure = matplotlib_figure.Figure(figsize=size, layout="constrained", facecolor="none")
     axes = figure.subplots(rows, columns, squeeze=False, **options)
     for axis in axes.flat:
         axis.set_facecolor("none")
     return figure, tidy(axes)
 
 
-def inline(figure: Any, name: str, alternative: str) -> str:
+def inline(figure: Figure, name: str, alternative: str) -> str:
     """Return a figure as an `<svg>` element that says what it shows."""
     import matplotlib
 

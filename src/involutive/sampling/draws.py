@@ -9,7 +9,7 @@ import numpy as np
 
 from involutive.core.errors import check
 from involutive.core.keys import KeyLike
-from involutive.core.types import Number
+from involutive.core.types import Axes, AxesLike, Number
 from involutive.core.views import view
 from involutive.kernel.kernel import AbstractKernel
 from involutive.sampling.quantities import Quantities, quantities
@@ -179,7 +179,7 @@ class Draws:
             self.__dict__["_modes"] = kept  # the run does not change, and climbs take seconds
         return kept
 
-    def noting(self, **facts: Any) -> "Draws":
+    def noting(self, **facts: object) -> "Draws":
         """Return the draws with additional facts in their provenance."""
         noted = replace(self, provenance=self.provenance | facts)
         noted.__dict__.update(
@@ -193,7 +193,7 @@ class Draws:
         *,
         modes: bool = True,
         truths: Mapping[str, Number] | None = None,
-        axes: Any = None,
+        axes: AxesLike | None = None,
     ) -> np.ndarray:
         """Draw every two quantities against each other, each alone on the diagonal.
 
@@ -223,7 +223,11 @@ class Draws:
         return view("plot_pair")(self, names, modes, truths, axes)
 
     def plot_trace(
-        self, names: Iterable[str] | str | None = None, *, chains: int = 4, axes: Any = None
+        self,
+        names: Iterable[str] | str | None = None,
+        *,
+        chains: int = 4,
+        axes: AxesLike | None = None,
     ) -> np.ndarray:
         """Draw the path of some chains, one row per quantity and one chain per panel.
 
@@ -240,7 +244,9 @@ class Draws:
         """
         return view("plot_trace")(self, names, chains, axes)
 
-    def plot_proposal(self, kernel: AbstractKernel, *, count: int = 48, axes: Any = None) -> Any:
+    def plot_proposal(
+        self, kernel: AbstractKernel, *, count: int = 48, axes: AxesLike | None = None
+    ) -> Axes:
         """Draw where a kernel's proposal sends some of these draws; faint arrows are unlikely.
 
         Args:

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from flowjax.distributions import AbstractDistribution
 
 from involutive.core.errors import InputError, check
 from involutive.storage.format import Arrays
@@ -25,6 +26,7 @@ from involutive.targets.parameters import Initial
 from involutive.targets.target import Target
 
 ItemT = TypeVar("ItemT")
+Described = None | bool | int | float | str | list[Any] | dict[str, Any]  # as JSON allows
 MARK = "$"  # the field that tells a described node from a plain value
 
 
@@ -52,7 +54,7 @@ class InnerFunction:
         made = [self.build(**self.example)] + ([] if self.also is None else [self.also()])
         return [_code(function) for function in made]
 
-    def captured(self, function: Callable[..., Any]) -> dict[str, Any] | None:
+    def captured(self, function: Callable[..., object]) -> dict[str, Any] | None:
         """The values that a function captured, or None if it is not one of these."""
         code = _code(function)
         if code is None or code not in self.codes:
@@ -63,7 +65,7 @@ class InnerFunction:
         return {name: found[name] for name in self.example}
 
 
-def _code(function: Callable[..., Any]) -> CodeType | None:
+def _code(function: Callable[..., object]) -> CodeType | None:
     return getattr(inspect.unwrap(function), "__code__", None)
 
 
@@ -117,7 +119,7 @@ def register(
     return item
 
 
-def origin(item: Any) -> tuple[str, str]:
+def origin(item: object) -> tuple[str, str]:
     return getattr(item, "__module__", ""), getattr(item, "__qualname__", str(item))
 
 
@@ -136,7 +138,7 @@ class Encoder:
         self.targets: list[Target] = []
         self.strict = strict
 
-    def __call__(self, node: Any, path: str = "") -> Any:
+    def __call__(self, node: object, path: str = "") -> Described:
         if node is None or isinstance(node, bool | str):
             return node
         if isinstance(node, int | float) and not isinstance(node, np.generic):
@@ -160,7 +162,7 @@ class Encoder:
     def _fields(self, fields: Mapping[str, Any], path: str) -> dict[str, Any]:
         return {name: self(value, f"{path}.{name}") for name, value in fields.items()}
 
-    def _array(self, node: Any, path: str) -> dict[str, Any]:
+    def _array(self, node: jax.Array | np.ndarray | np.generic, path: str) -> dict[str, Any]:
         name = path.strip(".") or "value"
         if isinstance(node, jax.Array) and jnp.issubdtype(node.dtype, jax.dtypes.prng_key):
             self.arrays[name] = np.asarray(jr.key_data(node))
@@ -168,14 +170,16 @@ class Encoder:
         self.arrays[name] = np.asarray(node)
         return {MARK: "array" if isinstance(node, jax.Array) else "numpy", "name": name}
 
-    def _object(self, node: Any, path: str) -> dict[str, Any]:
+    def _object(self, node: object, path: str) -> dict[str, Any]:
         if id(node) in _names:
             return {MARK: "function", "name": _names[id(node)]}
         if id(type(node)) in _names:
             fields = self._fields(_state(node), path)
             return {MARK: "object", "name": _names[id(type(node))], "fields": fields}
-        for name, item in _known.items() if callable(node) else ():
-            captured = item.captured(node) if isinstance(item, InnerFunction) else None
+        for name, item in _known.items():
+            if not isinstance(item, InnerFunction) or not callable(node):
+                continue
+            captured = item.captured(node)
             if captured is not None:
                 return {MARK: "closure", "name": name, "fields": self._fields(captured, path)}
         if not self.strict:
@@ -191,7 +195,7 @@ class Encoder:
         )
 
 
-def _state(node: Any) -> dict[str, Any]:
+def _state(node: object) -> dict[str, Any]:
     names = _field_names(type(node))
     return {name: getattr(node, name) for name in names if hasattr(node, name)}
 
@@ -220,7 +224,7 @@ class Decoder:
     def __init__(self, arrays: Arrays, target: Target | None):
         self.arrays, self.target = arrays, target
 
-    def __call__(self, node: Any) -> Any:
+    def __call__(self, node: Described) -> Any:  # whatever was described
         if not isinstance(node, dict):
             check(not isinstance(node, list), "a described tree must mark its lists")
             return node
@@ -229,10 +233,10 @@ class Decoder:
             raise InputError(f"unknown kind of node {str(node.get(MARK))[:40]!r}")
         return read(node)
 
-    def _read_target(self, node: dict) -> Any:
+    def _read_target(self, node: dict) -> Target | None:
         return self.target
 
-    def _read_initial(self, node: dict) -> Any:
+    def _read_initial(self, node: dict) -> AbstractDistribution | None:
         found = None if self.target is None else self.target.initial
         check(found is not None, "it starts from declared parameters, and the target has none")
         return found
@@ -268,7 +272,7 @@ class Decoder:
         check(isinstance(item, InnerFunction), f"{node['name']} must be a function with captures")
         return item.build(**{name: self(part) for name, part in node["fields"].items()})
 
-    def _read_object(self, node: dict) -> Any:
+    def _read_object(self, node: dict) -> object:
         cls = _lookup("class", node["name"])
         check(isinstance(cls, type), f"{node['name']} must be a class, got a function")
         fields = {name: self(part) for name, part in node["fields"].items()}
@@ -284,7 +288,7 @@ class Decoder:
         return made
 
 
-def _lookup(kind: str, name: Any) -> Any:
+def _lookup(kind: str, name: object) -> Any:
     if not isinstance(name, str) or name not in _known:
         raise InputError(
             f"the {kind} {str(name)[:60]!r} is not registered here; import the code that defines "

@@ -164,10 +164,7 @@ def _own() -> list[tuple[type, Callable[[Any], object] | None]]:
         (ProductMixture, None),
         (Hierarchical, None),
         (StudentTMixture, None),
-        (
-            Kernel,
-            lambda k: Kernel(k.target, k.involution, k.auxiliary, k.initial, k.guard),
-        ),
+        (Kernel, lambda k: Kernel(k.target, k.involution, k.auxiliary, k.initial, k.guard)),
         (Mixture, lambda k: Mixture(k.kernels, k.probabilities)),
         (Cycle, lambda k: Cycle(k.kernels)),
         (Persistent, lambda k: Persistent(k.kernel, k.memory)),

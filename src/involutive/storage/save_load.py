@@ -18,7 +18,7 @@ from involutive._version import __version__
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
 from involutive.kernel.kernel import AbstractKernel
-from involutive.storage.codec import Decoder, Encoder
+from involutive.storage.codec import Decoder, Described, Encoder
 from involutive.storage.format import PathLike, as_path, read_tensors, write_tensors
 from involutive.targets.fingerprint import difference, fingerprint
 from involutive.targets.target import Target
@@ -155,13 +155,13 @@ def load(
     return kernel if found is None else _on_another(kernel, file, header, found)
 
 
-def check_kind(path: Any, header: dict[str, Any], kind: str) -> None:
+def check_kind(path: PathLike, header: dict[str, Any], kind: str) -> None:
     """Refuse a file that holds something else."""
     found = str(header.get("kind"))[:40]
     check(found == kind, f"{path} must hold a {kind}, got a file of kind {found}")
 
 
-def describe(module: Any) -> tuple[Any, dict[str, np.ndarray]]:
+def describe(module: object) -> tuple[Described, dict[str, np.ndarray]]:
     """A module as JSON and arrays, unregistered objects by type: to tell two of them apart."""
     encode = Encoder(strict=False)
     return encode(module), encode.arrays
@@ -186,7 +186,7 @@ def _trace(kernel: AbstractKernel) -> None:
 
 
 def _on_another(
-    kernel: AbstractKernel, path: Any, header: dict[str, Any], found: str
+    kernel: AbstractKernel, path: PathLike, header: dict[str, Any], found: str
 ) -> AbstractKernel:
     """Warn that the density is another one, and mark what was measured on the one before."""
     then, now = header.get("target"), kernel.target.name
@@ -195,7 +195,7 @@ def _on_another(
         f"{found}; draws stay exact, but the proposal may fit badly",
         stacklevel=3,
     )
-    outcome: Any = getattr(kernel, "outcome", None)
+    outcome = getattr(kernel, "outcome", None)
     if not dataclasses.is_dataclass(outcome) or isinstance(outcome, type):
         return kernel
     advice = (
@@ -203,5 +203,4 @@ def _on_another(
         "inv.sample(...).summary() measures it anew"
     )
     stale = dataclasses.replace(outcome, converged=False, advice=advice)
-    whole: Any = kernel
-    return dataclasses.replace(whole, outcome=stale)
+    return dataclasses.replace(kernel, outcome=stale)  # type: ignore[call-arg]

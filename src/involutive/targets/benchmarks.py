@@ -1,7 +1,6 @@
 """Densities with known answers: exact draws, exact mode weights."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ from jax.scipy.special import erf, logsumexp
 from jaxtyping import Array, Float, Int, Key
 
 from involutive.core.errors import check, check_count
+from involutive.core.types import ArrayLike
 from involutive.targets.target import Modes, Target, Vector
 
 # ── Gaussians and mixtures of them ──────────────────────────────────────────────────────────────
@@ -41,30 +41,32 @@ def correlated_gaussian(dim: int = 50, condition: float = 1e4, seed: int = 0) ->
     )
 
 
-def mixture(means: Any, weights: Any = None, sd: float = 1.0, name: str = "mixture") -> Target:
+def mixture(
+    means: ArrayLike, weights: ArrayLike | None = None, sd: float = 1.0, name: str = "mixture"
+) -> Target:
     """`p(x) = Σ_k w_k N(x; μ_k, sd² I)`, with the nearest centre as the mode of x."""
-    means = np.atleast_2d(np.asarray(means, dtype=float))
-    count, dim = means.shape
-    weights = np.full(count, 1 / count) if weights is None else np.asarray(weights, dtype=float)
+    centres = np.atleast_2d(np.asarray(means, dtype=float))
+    count, dim = centres.shape
+    shares = np.full(count, 1 / count) if weights is None else np.asarray(weights, dtype=float)
     check(
-        weights.shape == (count,) and (weights > 0).all(),
-        f"weights must be {count} positive numbers, one per mean, got {weights}",
+        shares.shape == (count,) and (shares > 0).all(),
+        f"weights must be {count} positive numbers, one per mean, got {shares}",
     )
-    weights = weights / weights.sum()
+    shares = shares / shares.sum()
 
     def log_density(x: Vector) -> Float[Array, ""]:
-        squares = jnp.sum((x[None, :] - jnp.asarray(means, x.dtype)) ** 2, axis=1)
-        return logsumexp(jnp.log(jnp.asarray(weights, x.dtype)) - 0.5 * squares / sd**2)
+        squares = jnp.sum((x[None, :] - jnp.asarray(centres, x.dtype)) ** 2, axis=1)
+        return logsumexp(jnp.log(jnp.asarray(shares, x.dtype)) - 0.5 * squares / sd**2)
 
     def label(x: Vector) -> Int[Array, ""]:
-        return jnp.argmin(jnp.sum((x[None, :] - jnp.asarray(means, x.dtype)) ** 2, axis=1))
+        return jnp.argmin(jnp.sum((x[None, :] - jnp.asarray(centres, x.dtype)) ** 2, axis=1))
 
     def sample(key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
         key_mode, key_noise = jr.split(key)
-        mode = jr.choice(key_mode, count, (n,), p=jnp.asarray(weights))
-        return jnp.asarray(means)[mode] + sd * jr.normal(key_noise, (n, dim))
+        mode = jr.choice(key_mode, count, (n,), p=jnp.asarray(shares))
+        return jnp.asarray(centres)[mode] + sd * jr.normal(key_noise, (n, dim))
 
-    modes, extent = Modes(label, tuple(weights.tolist())), float(np.abs(means).max() + 4 * sd)
+    modes, extent = Modes(label, tuple(shares.tolist())), float(np.abs(centres).max() + 4 * sd)
     return Target(log_density, dim, name=name, sample=sample, modes=modes, extent=extent)
 
 
@@ -133,7 +135,7 @@ def _rings(centres: Sequence[float], width: float, name: str) -> Target:
         at_a, at_b = _ring_integral(a, centre, width), _ring_integral(b, centre, width)
         goal = at_a + jr.uniform(key_u, (n,)) * (at_b - at_a)
 
-        def halve(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        def halve(_: object, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
             below, above = bounds
             middle = 0.5 * (below + above)
             short = _ring_integral(middle, centre, width) < goal

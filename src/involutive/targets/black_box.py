@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, PyTree
 
 from involutive.core.errors import InputError, check, check_count
 from involutive.targets.by_name import Arguments, arguments_of
-from involutive.targets.executors import Pool
+from involutive.targets.executors import Executor, Pool
 from involutive.targets.parameters import Parameters, Vector
 from involutive_worker import Batch, Density
 
@@ -56,14 +56,14 @@ class BlackBox:
         failures: the first of them, with their parameters.
     """
 
-    def __init__(self, density: Density, size: int, executor: Any, name: str):
+    def __init__(self, density: Density, size: int, executor: Executor | None, name: str):
         self.density, self.size, self.name = density, size, name
         self.pool = None if executor is None else Pool(executor, density)
         self.calls, self.failed, self.failures = 0, 0, list[Failed]()
         self.seconds: float | None = None
         self._lock = threading.Lock()
 
-    def use(self, executor: Any, load: Callable[[], Density] | None = None) -> None:
+    def use(self, executor: Executor, load: Callable[[], Density] | None = None) -> None:
         """Spread calls over a pool from now on; `load` makes the density on each worker."""
         known = self.density
         density = Density(
@@ -150,7 +150,7 @@ def _said(words: str) -> str:
 
 
 def _words(parameters: dict[str, Any]) -> str:
-    def number(value: Any) -> str:
+    def number(value: object) -> str:
         return f"{value:.6g}" if isinstance(value, float) else str(value)
 
     shown = [f"{name} = {number(value)}" for name, value in parameters.items()]
@@ -173,15 +173,15 @@ class OnHost(eqx.Module):
         points = np.asarray(points, jnp.result_type(float))
         if self.parameters is None:
             return self.box.rows(points).astype(points.dtype)
-        flat, term = map(np.asarray, _over_rows(self._values, points))
+        flat, term = map(np.asarray, over_rows(self._values, points))
         values, inside = np.full(len(points), -np.inf), np.isfinite(term)
         values[inside] = self.box.rows(flat[inside]) + term[inside]
         return values.astype(points.dtype)
 
-    def check(self, points: Any) -> None:
+    def check(self, points: Array | np.ndarray) -> None:
         """Call the function at flat points before any work; say what is wrong with it."""
         points = np.asarray(points, jnp.result_type(float))
-        self.box.check(np.asarray(_over_rows(self._values, points)[0], float))
+        self.box.check(np.asarray(over_rows(self._values, points)[0], float))
 
     def _values(self, x: Vector) -> tuple[Array, Array]:
         """What the function takes, in one vector, and the log prior plus log-Jacobian."""
@@ -192,12 +192,13 @@ class OnHost(eqx.Module):
 
 
 @eqx.filter_jit
-def _over_rows(function: Callable[[Vector], Any], points: Any) -> Any:
+def over_rows(function: Callable[..., PyTree], points: Array | np.ndarray) -> PyTree:
+    """A function of one point at every row."""
     return jax.vmap(function)(points)
 
 
 def _value(box: BlackBox, x: Array) -> Array:
-    def host(points: Any) -> np.ndarray:
+    def host(points: Array | np.ndarray) -> np.ndarray:
         rows = np.asarray(points)
         values = box.rows(rows.reshape(-1, rows.shape[-1]))
         return values.reshape(rows.shape[:-1]).astype(rows.dtype)
@@ -207,7 +208,7 @@ def _value(box: BlackBox, x: Array) -> Array:
 
 
 def _slope(box: BlackBox, x: Array) -> Array:
-    def host(points: Any) -> np.ndarray:
+    def host(points: Array | np.ndarray) -> np.ndarray:
         rows = np.asarray(points)
         found = box.rows(rows.reshape(-1, rows.shape[-1]), slopes=True)
         return found.reshape(*rows.shape[:-1], -1).astype(rows.dtype)
@@ -224,7 +225,7 @@ def _differentiable(box: BlackBox) -> Callable[[Array], Array]:
         return _slope(box, x)[1:]
 
     @gradient.defjvp
-    def _(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
         (x,), (along,) = primals, tangents
         step = STEP * (1 + jnp.max(jnp.abs(x)))
         rise = _slope(box, x + step * along)[1:] - _slope(box, x - step * along)[1:]
@@ -235,7 +236,7 @@ def _differentiable(box: BlackBox) -> Callable[[Array], Array]:
         return _value(box, x)
 
     @value.defjvp
-    def _(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
         (x,), (along,) = primals, tangents
         return value(x), jnp.dot(gradient(x), along)
 
@@ -249,7 +250,7 @@ def black_box(
     *,
     value_and_grad: Callable[..., Any] | None,
     vectorized: bool,
-    executor: Any,
+    executor: Executor | None,
     arguments: Arguments | None,
     name: str,
 ) -> BlackBox:
@@ -270,7 +271,7 @@ def black_box(
 
 def box_of(
     log_density: Callable[..., Any],
-    dim: Any,
+    dim: object,
     like: PyTree,
     backend: str,
     arguments: Arguments | None,

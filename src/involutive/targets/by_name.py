@@ -15,7 +15,9 @@ Arguments = Literal["names", "dict", "vector"]
 CHOICES = ("names", "dict", "vector")
 
 
-def arguments_of(function: Callable[..., Any], parameters: Parameters, asked: Any) -> Arguments:
+def arguments_of(
+    function: Callable[..., Any], parameters: Parameters, asked: Arguments | None
+) -> Arguments:
     """How to call a density of declared values: as asked, or as its arguments are named.
 
     By name if its arguments are the parameters; as one dict if it takes one other argument, as

@@ -16,10 +16,10 @@ import queue
 import uuid
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -40,6 +40,42 @@ LOOK = (
 DIED = "its worker died"
 
 
+@runtime_checkable
+class HasSubmit(Protocol):
+    """A pool of `concurrent.futures`, of `mpi4py.futures`, or a Dask client."""
+
+    @property
+    def submit(self) -> Callable[..., Any]: ...
+
+
+@runtime_checkable
+class HasApplyAsync(Protocol):
+    """A pool of `multiprocessing`."""
+
+    @property
+    def apply_async(self) -> Callable[..., Any]: ...
+
+
+@runtime_checkable
+class HasMap(Protocol):
+    """The least that a pool can be."""
+
+    @property
+    def map(self) -> Callable[..., Any]: ...
+
+
+Executor = HasSubmit | HasApplyAsync | HasMap
+
+
+@runtime_checkable
+class Promise(Protocol):
+    """A future of any of these pools."""
+
+    def result(self) -> Any: ...
+
+    def add_done_callback(self, fn: Callable[..., Any], /) -> object: ...
+
+
 @dataclass(frozen=True)
 class Task:
     """Rows to evaluate: how often they were lost, and whether the function goes with them."""
@@ -57,7 +93,7 @@ class Pool:
         density: what to evaluate.
     """
 
-    def __init__(self, executor: Any, density: Density):
+    def __init__(self, executor: Executor, density: Density):
         self.executor, self.density = executor, density
         self.token, self._payload = uuid.uuid4().hex, None
         self.seconds: float | None = None  # a call, as measured on workers
@@ -99,18 +135,20 @@ class Pool:
             self._payload = pickled(self.density)
         return self._payload
 
-    def submit(self, points: np.ndarray, slopes: bool, with_function: bool) -> Any:
+    def submit(self, points: np.ndarray, slopes: bool, with_function: bool) -> Promise:
         """Send a batch; return its future."""
         arguments = (self.token, self.payload() if with_function else None, points, slopes)
         return submitted(self.executor, self._way, work, *arguments)
 
     def renew(self) -> None:
         """Make a new pool in the place of one of processes that a dead worker has broken."""
-        old = self.executor
-        if not getattr(old, "_broken", False) or not hasattr(old, "_mp_context"):
+        broken = getattr(self.executor, "_broken", False)
+        if not broken or not hasattr(self.executor, "_mp_context"):
             return
+        old = cast(ProcessPoolExecutor, self.executor)
         self.executor = type(old)(
-            old._max_workers, mp_context=old._mp_context, initializer=old._initializer,
+            old._max_workers,  # type: ignore[attr-defined]
+            mp_context=old._mp_context, initializer=old._initializer,
             initargs=old._initargs,
         )  # fmt: skip
 
@@ -142,7 +180,8 @@ class _Run:
             send = [(self.pool.payload() if t.with_function else None, self.points[t.places])
                     for t in tasks]  # fmt: skip
             run = partial(work_mapped, self.pool.token, self.slopes)
-            pairs = list(zip(tasks, self.pool.executor.map(run, send), strict=True))
+            found = cast(HasMap, self.pool.executor).map(run, send)
+            pairs = list(zip(tasks, found, strict=True))
             for task, batch in pairs:
                 if batch is not None:
                     self._store(task, batch)
@@ -151,8 +190,8 @@ class _Run:
     def as_completed(self) -> None:
         """By futures, each batch as a worker becomes free."""
         left, waiting = deque(range(len(self.points))), deque[Task]()
-        held: dict[Any, Task] = {}
-        done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        held: dict[Promise, Task] = {}
+        done: queue.SimpleQueue[Promise] = queue.SimpleQueue()
         most = AHEAD * self.pool.workers
         self.pool.someone_died()
         while left or waiting or held:
@@ -179,7 +218,7 @@ class _Run:
         count = min(self.pool.size(len(left)), len(left))
         return Task(np.array([left.popleft() for _ in range(count)]))
 
-    def _send(self, task: Task, held: dict[Any, Task], done: queue.SimpleQueue) -> None:
+    def _send(self, task: Task, held: dict[Promise, Task], done: queue.SimpleQueue) -> None:
         try:
             future = self.pool.submit(self.points[task.places], self.slopes, task.with_function)
         except BrokenExecutor:
@@ -188,7 +227,7 @@ class _Run:
         held[future] = task
         future.add_done_callback(done.put)
 
-    def _finish(self, future: Any, task: Task) -> list[Task]:
+    def _finish(self, future: Promise, task: Task) -> list[Task]:
         """Keep what a batch gave; return what must be sent again."""
         try:
             batch = future.result()
@@ -223,7 +262,7 @@ def _cut(places: np.ndarray, pool: Pool) -> list[np.ndarray]:
     return [places[i : i + size] for i in range(0, len(places), size)]
 
 
-def way_of(executor: Any) -> str:
+def way_of(executor: object) -> str:
     """How calls are sent to a pool: by `submit`, `apply_async` or `map`."""
     has = [name for name in ("submit", "apply_async", "map") if hasattr(executor, name)]
     check(
@@ -234,32 +273,35 @@ def way_of(executor: Any) -> str:
     return has[0]
 
 
-def count_of(executor: Any) -> int:
+def count_of(executor: object) -> int:
     """How many workers a pool has now, as far as it says; Dask asks its scheduler."""
     for name in ("_max_workers", "_processes", "num_workers"):
         found = getattr(executor, name, None)
         if isinstance(found, int) and found > 0:
             return found
-    if hasattr(executor, "ncores"):  # of a Dask client, by worker
-        return max(sum(executor.ncores().values()), 1)
+    ncores = getattr(executor, "ncores", None)  # of a Dask client, by worker
+    if ncores is not None:
+        return max(sum(ncores().values()), 1)
     return os.cpu_count() or 1
 
 
-def submitted(executor: Any, way: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def submitted(
+    executor: Executor, way: str, function: Callable[..., Any], *arguments: object
+) -> Promise:
     """Send one call to a pool by `submit` or `apply_async`; return its future."""
     if way == "submit":
         dask = {"pure": False} if hasattr(executor, "scheduler_info") else {}
-        return executor.submit(function, *arguments, **dask)
+        return cast(HasSubmit, executor).submit(function, *arguments, **dask)
     future: Future = Future()
-    executor.apply_async(
+    cast(HasApplyAsync, executor).apply_async(
         function, arguments, callback=future.set_result, error_callback=future.set_exception
     )
     return future
 
 
-def pickled(density: Any, what: str = "a density") -> bytes:
+def pickled(density: object, what: str = "a density") -> bytes:
     """A density as bytes: by cloudpickle where it is installed, which takes any function."""
-    ways: list[Callable[[Any], bytes]] = [pickle.dumps]
+    ways: list[Callable[[object], bytes]] = [pickle.dumps]
     try:
         import cloudpickle
 

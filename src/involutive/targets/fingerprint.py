@@ -1,7 +1,5 @@
 """What a density does at fixed points: to recognise it again."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
@@ -16,7 +14,7 @@ def fingerprint(target: Target) -> list[float]:
     return [float(target.log_density(point)) for point in points]
 
 
-def difference(saved: Any, found: list[float]) -> str | None:
+def difference(saved: object, found: list[float]) -> str | None:
     """In words, where two fingerprints differ beyond rounding; None if they agree."""
     then, now = np.asarray(saved, float), np.asarray(found, float)
     if then.shape != now.shape:

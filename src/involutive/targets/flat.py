@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from involutive.core.errors import check, check_count
 from involutive.targets.by_name import Arguments, OnParameters, arguments_of, call
@@ -25,8 +25,8 @@ class Flat(NamedTuple):
 
 def flattened(
     log_density: Callable[..., Any],
-    dim: Any,
-    like: Any,
+    dim: object,
+    like: PyTree,
     arguments: Arguments | None,
     constrain: Callable[[Any], dict[str, Array]] | None,
 ) -> Flat:

@@ -10,7 +10,7 @@
 import math
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -45,7 +45,7 @@ KINDS = (
 _UNIT, _HALF = ("_StandardUniform", "Beta"), ("_StandardExponential", "_StandardGamma")
 
 
-def as_parameter(name: str, given: Any) -> Parameter:
+def as_parameter(name: str, given: object) -> Parameter:
     """What a user gave under a name as a parameter."""
     if isinstance(given, Parameter):
         return given
@@ -108,10 +108,23 @@ def _flowjax_support(law: AbstractDistribution) -> AbstractSupport:
     return Half(law.shape) if type(law).__name__ in _HALF else Line(law.shape)
 
 
+@runtime_checkable
+class Transform(Protocol):
+    """A bijection of NumPyro's."""
+
+    def __call__(self, x: Array, /) -> Array: ...
+
+    def _inverse(self, y: Array, /) -> Array: ...
+
+    def log_abs_det_jacobian(self, x: Array, y: Array, /) -> Array: ...
+
+    def inverse_shape(self, shape: Shape, /) -> Shape: ...
+
+
 class NumpyroSupport(AbstractSupport):
     """NumPyro's own bijection from R^size to a support."""
 
-    transform: Any = eqx.field(static=True)
+    transform: Transform = eqx.field(static=True)
     shape: Shape = eqx.field(static=True)
 
     @property
@@ -135,7 +148,7 @@ class NumpyroSupport(AbstractSupport):
 
 
 def _from_numpyro(name: str, law: Any) -> Parameter:
-    support: Any = getattr(law, "support", None)
+    support = getattr(law, "support", None)
     check(
         support is not None and hasattr(law, "log_prob") and hasattr(law, "sample"),
         f"{name} must be declared by {KINDS}, got {type(law).__name__} of NumPyro",
@@ -189,7 +202,7 @@ class Quantiles(AbstractSupport):
 def host(function: Callable[[np.ndarray], np.ndarray], x: Array) -> Array:
     """A NumPy function of each element, called on the host."""
 
-    def call(rows: Any) -> np.ndarray:
+    def call(rows: Array | np.ndarray) -> np.ndarray:
         return np.asarray(function(np.asarray(rows, float)), x.dtype).reshape(np.shape(rows))
 
     like = jax.ShapeDtypeStruct(x.shape, x.dtype)

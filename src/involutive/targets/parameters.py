@@ -10,7 +10,7 @@ its support.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from involutive.core.errors import check
 from involutive.targets.declare import Parameter
 from involutive.targets.foreign import as_parameter
 
+GivenT = TypeVar("GivenT")
 Vector = Float[Array, " dim"]
 
 
@@ -197,7 +198,26 @@ class Initial(AbstractDistribution):
         return self.parameters.draw(key)
 
 
-def as_parameters(given: Any) -> Any:
+@runtime_checkable
+class HasPriors(Protocol):
+    """nautilus's `Prior`: names, and what each is distributed as."""
+
+    @property
+    def keys(self) -> list[Any]: ...
+
+    @property
+    def dists(self) -> list[Any]: ...
+
+
+@overload
+def as_parameters(given: Mapping[str, Any] | HasPriors) -> Parameters: ...
+
+
+@overload
+def as_parameters(given: GivenT) -> GivenT: ...
+
+
+def as_parameters(given: object) -> object:
     """A mapping of names, or nautilus's `Prior`, as `Parameters`; anything else as it is."""
     if isinstance(given, Mapping):
         return Parameters(given)

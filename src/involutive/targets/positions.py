@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from involutive.core.errors import InputError, check
 
@@ -28,7 +28,7 @@ class Form:
         like: an example position, any pytree of numbers.
     """
 
-    def __init__(self, like: Any):
+    def __init__(self, like: PyTree):
         numbers = jax.tree_util.tree_map_with_path(_as_float, _ordered(like, like))
         flat, unravel = ravel_pytree(numbers)
         check(flat.size > 0, "like must hold at least one number, got an empty position")
@@ -37,12 +37,12 @@ class Form:
         # kept for the shape and the order of its keys alone
         self._like = _plain(jax.tree.map(lambda _: 0, numbers), like)
 
-    def flatten(self, position: Any) -> Vector:
+    def flatten(self, position: PyTree) -> Vector:
         """Return a position as one float vector; a vector is returned as it is."""
         ordered = _ordered(position, self._like)
         return ravel_pytree(jax.tree_util.tree_map_with_path(_as_float, ordered))[0]
 
-    def restore(self, x: Vector) -> Any:
+    def restore(self, x: Vector) -> PyTree:
         """Return the position of a flat vector, as the density receives it."""
         return _plain(self._unravel(x), self._like)
 
@@ -59,7 +59,7 @@ class Form:
         return f"x[{i}]"
 
 
-def _as_float(path: Any, leaf: Any) -> Array:
+def _as_float(path: tuple[object, ...], leaf: object) -> Array:
     try:
         return jnp.asarray(leaf, dtype=float)
     except (TypeError, ValueError) as error:
@@ -70,28 +70,28 @@ def _as_float(path: Any, leaf: Any) -> Array:
         ) from error
 
 
-def _ordered(tree: Any, like: Any) -> Any:
+def _ordered(tree: PyTree, like: PyTree) -> PyTree:
     """The tree with every dict as an ordered one, by the keys of `like`; JAX keeps their order."""
     if type(like) is dict and isinstance(tree, dict) and like.keys() == tree.keys():
         return OrderedDict((key, _ordered(tree[key], like[key])) for key in like)
     return _same_kind(_ordered, tree, like)
 
 
-def _plain(tree: Any, like: Any) -> Any:
+def _plain(tree: PyTree, like: PyTree) -> PyTree:
     """Undo `_ordered`."""
     if type(like) is dict:
         return {key: _plain(tree[key], like[key]) for key in like}
     return _same_kind(_plain, tree, like)
 
 
-def _same_kind(change: Callable[[Any, Any], Any], tree: Any, like: Any) -> Any:
+def _same_kind(change: Callable[[Any, Any], Any], tree: PyTree, like: PyTree) -> PyTree:
     if isinstance(like, list | tuple) and type(tree) is type(like) and len(tree) == len(like):
         parts = [change(*pair) for pair in zip(tree, like, strict=True)]
         return type(tree)(*parts) if hasattr(like, "_fields") else type(tree)(parts)
     return tree
 
 
-def _name(path: Any) -> str:
+def _name(path: tuple[object, ...]) -> str:
     return ".".join(
         str(getattr(entry, "key", getattr(entry, "name", getattr(entry, "idx", entry))))
         for entry in path

@@ -8,7 +8,7 @@ maximum decides.
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -23,35 +23,40 @@ STEPS = 300  # of a climb to where the density is large; a guess
 _TOLD: set[tuple[str, int]] = set()
 
 
-def warn_precision(
-    log_density: Callable[[Array], Array], dim: int, name: str, value: Callable[[Array], Array]
-) -> None:
+@runtime_checkable
+class Density(Protocol):
+    """What is checked: a `Target`."""
+
+    log_density: Callable[[Any], Any]
+    dim: int
+    name: str
+
+
+def warn_precision(target: Density, value: Callable[[Any], Any]) -> None:
     """Warn, once per target, if 32 bits cannot resolve the log density near its maximum.
 
     Only where it is large in size at every one of a few points is the maximum looked for.
 
     Args:
-        log_density: the density, as a function that JAX can trace.
-        dim: the length of its argument.
-        name: what the warning calls it.
-        value: the same function, compiled.
+        target: the density, as a function that JAX can trace.
+        value: the same, compiled.
     """
-    known = (name, dim)
+    known = (target.name, target.dim)
     if jnp.result_type(float) != jnp.float32 or known in _TOLD:
         return
-    starts = np.random.default_rng(0).normal(size=(STARTS, dim)).astype(np.float32)
+    starts = np.random.default_rng(0).normal(size=(STARTS, target.dim)).astype(np.float32)
     try:
         values = [float(value(jnp.asarray(start))) for start in starts]
         if not any(map(np.isfinite, values)) or any(map(_resolved, values)):
             return
-        top = float(_climbed(log_density, jnp.asarray(starts)))
+        top = float(_climbed(target.log_density, jnp.asarray(starts)))
     except Exception:  # it has no gradient, or fails where chains may never go
         return
     if not np.isfinite(top) or _resolved(top):
         return
     _TOLD.add(known)
     warnings.warn(
-        f"the log density of {name} is about {top:.3g} near its maximum, where 32-bit "
+        f"the log density of {target.name} is about {top:.3g} near its maximum, where 32-bit "
         f"numbers are {np.spacing(np.float32(abs(top))):.2g} apart: smaller differences are lost; "
         "compute in 64 bits: jax.config.update('jax_enable_x64', True) at the start (or --x64)",
         PrecisionWarning,
@@ -66,7 +71,7 @@ def _resolved(value: float) -> bool:
 def _climbed(log_density: Callable[[Any], Any], starts: Array) -> Array:
     """The largest log density that climbs reach, by steps whose length adapts to what they gain."""
 
-    def step(_: Any, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def step(_: object, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         x, value, size = state
         gradient = jax.grad(log_density)(x)
         direction = gradient / (jnp.linalg.norm(gradient) + 1e-30)

@@ -86,7 +86,7 @@ class _Reported:
             values = jax.pure_callback(self._host, like, u, vmap_method="expand_dims")
         return {name: values[i] for i, name in enumerate(self.names)}
 
-    def _host(self, u: Any) -> np.ndarray:
+    def _host(self, u: Array | np.ndarray) -> np.ndarray:
         points = np.asarray(u)
         rows = points.reshape(-1, points.shape[-1]).astype(float)
         if self.many:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution
@@ -19,12 +18,13 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 from involutive._xla.lapack import one_by_one
 from involutive.core.errors import check
 from involutive.core.views import view
-from involutive.targets.black_box import BlackBox, OnHost, box_of
+from involutive.targets.black_box import BlackBox, OnHost, box_of, over_rows
 from involutive.targets.by_name import Arguments
+from involutive.targets.executors import Executor
 from involutive.targets.flat import flattened, of_vector
 from involutive.targets.labels import Labels, labels_of
 from involutive.targets.observed import Observed, pointwise
-from involutive.targets.parameters import Parameters, as_parameters
+from involutive.targets.parameters import HasPriors, Parameters, as_parameters
 from involutive.targets.positions import Form
 from involutive.targets.prior_transform import cube
 from involutive.targets.validation import check_constrain, check_program
@@ -107,7 +107,7 @@ class Target(eqx.Module):
     def __init__(
         self,
         log_density: LogDensity,
-        dim: int | Parameters | Mapping[str, Any] | Any | None = None,
+        dim: int | Parameters | Mapping[str, Any] | HasPriors | None = None,
         *,
         like: PyTree = None,
         name: str | None = None,
@@ -124,15 +124,15 @@ class Target(eqx.Module):
         backend: str = "jax",
         vectorized: bool = False,
         value_and_grad: Callable[..., Any] | None = None,
-        executor: Any = None,
+        executor: Executor | None = None,
     ):
         _check_function("log_density", log_density, "a function of one vector")
-        dim = as_parameters(dim)
-        self.parameters = declared = dim if isinstance(dim, Parameters) else None
+        size = as_parameters(dim)
+        self.parameters = declared = size if isinstance(size, Parameters) else None
         self.name = name or _name_of(log_density)
         options = {"vectorized": vectorized, "executor": executor, "value_and_grad": value_and_grad}
-        self.black_box = box_of(log_density, dim, like, backend, arguments, self.name, options)
-        flat = flattened(log_density, dim, like, arguments, constrain)
+        self.black_box = box_of(log_density, size, like, backend, arguments, self.name, options)
+        flat = flattened(log_density, size, like, arguments, constrain)
         self.dim, self.form, self.constrain = flat.dim, flat.form, flat.constrain
         self.initial = None if declared is None else declared.initial()
         density = flat.log_density if self.black_box is None else OnHost(self.black_box, declared)
@@ -157,7 +157,7 @@ class Target(eqx.Module):
         periodic: Sequence[int] | None = None,
         reflective: Sequence[int] | None = None,
         vectorized: bool = False,
-        executor: Any = None,
+        executor: Executor | None = None,
         name: str | None = None,
     ) -> "Target":
         """Take code for dynesty, UltraNest or nautilus as it is.
@@ -221,7 +221,7 @@ class Target(eqx.Module):
         if isinstance(self.log_density, OnHost):
             return self.log_density.rows(points)
         points = np.asarray(points, jnp.result_type(float))
-        return np.asarray(_over_rows(self.log_density, points))
+        return np.asarray(over_rows(self.log_density, points))
 
     def flatten(self, position: PyTree) -> Vector:
         """Return a position, flat, shaped as `like`, or declared values by name, as one vector."""
@@ -265,11 +265,6 @@ class Target(eqx.Module):
 
     def _repr_html_(self) -> str:
         return view("target_html")(self)
-
-
-@eqx.filter_jit
-def _over_rows(function: Callable[..., Array], points: Array | np.ndarray) -> Array:
-    return jax.vmap(function)(points)
 
 
 def _name_of(function: Callable[..., Any]) -> str:

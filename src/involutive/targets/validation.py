@@ -8,19 +8,20 @@ does not fall along a coordinate has no finite integral, and chains drift along 
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import PyTree
 
 from involutive._xla.program import same_program_twice
 from involutive._xla.reading import PERHAPS, UNREAD, Reading, reading_of
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
 from involutive.targets.black_box import OnHost
-from involutive.targets.precision import warn_precision
+from involutive.targets.precision import Density, warn_precision
 
 POINTS = 6
 FAR = 1e6  # along a coordinate; a density that has not fallen here is taken for improper. A guess
@@ -34,15 +35,6 @@ REMEDIES = {
     "TracerArrayConversionError": f"call jax.numpy in place of numpy, {NUMPY_DOOR}",
     "ConcretizationTypeError": f"call jax.numpy in place of math, float and int, {NUMPY_DOOR}",
 }
-
-
-@runtime_checkable
-class Density(Protocol):
-    """What is checked: a `Target`."""
-
-    log_density: Callable[[Any], Any]
-    dim: int
-    name: str
 
 
 def fixed_points(dim: int) -> np.ndarray:
@@ -83,7 +75,7 @@ def check_program(
     _refuse_flat(unread, dim, coordinate or "x[{}]".format)
 
 
-def _check_result(out: Any) -> None:
+def _check_result(out: PyTree) -> None:
     leaves, remedy = jax.tree.leaves(out), "return one real number, for example with jnp.sum"
     check(
         len(leaves) == 1 and hasattr(out, "shape"),
@@ -173,7 +165,7 @@ def check_density(target: Density) -> None:
     # far out a loop may not end, and a call of Python may cost hours
     if reading.bounded:
         _check_flat(target, reading)
-        warn_precision(target.log_density, target.dim, target.name, reading.value)
+        warn_precision(target, reading.value)
 
 
 def _twice(target: Density) -> tuple[float, float]:

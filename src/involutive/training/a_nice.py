@@ -8,7 +8,6 @@ mean of v²/2 at the ends of its rollouts, which stands for the density of v in 
 """
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,15 +15,16 @@ import jax.numpy as jnp
 import jax.random as jr
 import optax
 from flowjax.bijections import AbstractBijection
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from involutive.core.errors import check, check_count
 from involutive.involutions.classical import Directed
 from involutive.kernel.kernel import Kernel
-from involutive.training.mgan.critics import Batch, Critic, gradient_penalty
+from involutive.training.mgan.critics import Batch, Critic, Memory, first_memory, gradient_penalty
 from involutive.training.mgan.distance import dependence, start_distance
 from involutive.training.objective import (
     AbstractObjective,
+    Carry,
     Data,
     Figures,
     apply_gradient,
@@ -32,6 +32,8 @@ from involutive.training.objective import (
     split_kernel,
     split_trainable,
 )
+
+Pair = tuple[Array, Array]
 
 
 def _adam() -> optax.GradientTransformation:
@@ -72,14 +74,6 @@ class ANiceConfig:
         check(self.v_weight >= 0, f"v_weight must not be negative, got {self.v_weight}")
 
 
-class Memory(NamedTuple):
-    """The critic and both optimisers' states."""
-
-    critic: Critic
-    generator: Any
-    critic_state: Any
-
-
 class ANice(AbstractObjective):
     """A-NICE-MC's adversarial training."""
 
@@ -103,11 +97,7 @@ class ANice(AbstractObjective):
         config = self.config
         width, depth = config.critic_width, config.critic_depth
         critic = Critic(key, 2 * kernel.target.dim, width, depth, leak=0.2)
-        return Memory(
-            critic,
-            config.optimiser.init(split_kernel(kernel)[0]),
-            config.critic_optimiser.init(split_trainable(critic)[0]),
-        )
+        return first_memory(kernel, critic, config.optimiser, config.critic_optimiser)
 
     def update(
         self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]
@@ -118,7 +108,7 @@ class ANice(AbstractObjective):
         critic, state, gap = self._train_critic(kernel, memory, data, key_critic)
         params, static = split_kernel(kernel)
 
-        def loss(params: Any) -> tuple[Array, Array]:
+        def loss(params: PyTree) -> tuple[Array, Array]:
             fake, ends = self._pairs(eqx.combine(params, static), data, key_pairs)
             v_loss = jnp.mean(0.5 * ends**2)
             return config.v_weight * v_loss - jnp.mean(jax.vmap(critic)(fake)), v_loss
@@ -143,17 +133,17 @@ class ANice(AbstractObjective):
 
     def _train_critic(
         self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]
-    ) -> tuple[Critic, Any, Array]:
+    ) -> tuple[Critic, PyTree, Array]:
         config, dim = self.config, kernel.target.dim
         params, static = split_trainable(memory.critic)
 
-        def step(carry: Any, key_step: Array) -> tuple[Any, Array]:
+        def step(carry: Carry, key_step: Array) -> tuple[Carry, Array]:
             params, state = carry
             key_pairs, key_real, key_penalty = jr.split(key_step, 3)
             fake, _ = self._pairs(kernel, data, key_pairs)
             real = minibatch(data, key_real, 2 * fake.shape[0]).reshape(-1, 2 * dim)
 
-            def loss(params: Any) -> tuple[Array, Array]:
+            def loss(params: PyTree) -> tuple[Array, Array]:
                 critic = eqx.combine(params, static)
                 gap = jnp.mean(jax.vmap(critic)(real)) - jnp.mean(jax.vmap(critic)(fake))
                 slope = gradient_penalty(critic, real, fake, key_penalty)
@@ -193,12 +183,12 @@ def forward(
     count, dim = x.shape
     size = network.shape[0] - dim
 
-    def apply(x: Array, key_v: Array) -> tuple[Array, Array]:
+    def apply(x: Array, key_v: Array) -> Pair:
         v = jr.normal(key_v, (count, size), x.dtype)
         moved = jax.vmap(network.transform)(jnp.concatenate([x, v], axis=1))
         return moved[:, :dim], moved[:, dim:]
 
-    def step(carry: tuple[Array, Array], at: tuple[Array, Array]) -> tuple[Any, None]:
+    def step(carry: Pair, at: Pair) -> tuple[Pair, None]:
         number, key_v = at
         moved = jax.lax.cond(number < length, lambda c: apply(c[0], key_v), lambda c: c, carry)
         return moved, None

@@ -11,7 +11,6 @@ needed. A map that leaves x alone has no divergence either: nothing here asks th
 """
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,17 +18,18 @@ import jax.numpy as jnp
 import jax.random as jr
 import optax
 from flowjax import bijections as fb
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, PyTree
 from paramax import non_trainable
 
 from involutive.bijections.couplings import AdditiveCoupling, MakeNetwork, mlp
 from involutive.core.errors import check_count
 from involutive.involutions.blocks import Conjugate, SignFlipBlock
 from involutive.kernel.kernel import Kernel
-from involutive.training.mgan.critics import Critic
+from involutive.training.mgan.critics import Critic, Memory, first_memory
 from involutive.training.mgan.distance import dependence
 from involutive.training.objective import (
     AbstractObjective,
+    Carry,
     Data,
     Figures,
     apply_gradient,
@@ -90,14 +90,6 @@ class AiSamplerConfig:
             check_count(name, getattr(self, name))
 
 
-class Memory(NamedTuple):
-    """The critic's h and both optimisers' states."""
-
-    critic: Critic
-    generator: Any
-    critic_state: Any
-
-
 class AiSampler(AbstractObjective):
     """The Ai-sampler's objective, for any kernel."""
 
@@ -112,11 +104,7 @@ class AiSampler(AbstractObjective):
         critic = Critic(
             key, kernel.involution.size, config.critic_width, config.critic_depth, leak=0.2
         )
-        return Memory(
-            critic,
-            config.optimiser.init(split_kernel(kernel)[0]),
-            config.critic_optimiser.init(split_trainable(critic)[0]),
-        )
+        return first_memory(kernel, critic, config.optimiser, config.critic_optimiser)
 
     def update(
         self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]
@@ -126,11 +114,11 @@ class AiSampler(AbstractObjective):
         key_critic, key_points = jr.split(key)
         params, static = split_trainable(memory.critic)
 
-        def step(carry: Any, key_step: Array) -> tuple[Any, Array]:
+        def step(carry: Carry, key_step: Array) -> tuple[Carry, Array]:
             params, state = carry
             z, moved = self._points(kernel, data, key_step)
 
-            def loss(params: Any) -> Array:
+            def loss(params: PyTree) -> Array:
                 d = logit(eqx.combine(params, static), z, moved)
                 return jnp.mean(jax.nn.softplus(-d))
 
@@ -143,7 +131,7 @@ class AiSampler(AbstractObjective):
         )
         critic, kernel_params = eqx.combine(carry[0], static), split_kernel(kernel)
 
-        def loss(params: Any) -> Array:
+        def loss(params: PyTree) -> Array:
             made = eqx.combine(params, kernel_params[1])
             return jnp.mean(logit(critic, *self._points(made, data, key_points)))
 

@@ -9,11 +9,11 @@ A bootstrap learns what its chains have found; modes that no chain from X reache
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
 from involutive.core.errors import check, check_count
@@ -141,7 +141,7 @@ def refresh(
     kernel: AbstractKernel,
     key: Key[Array, ""],
     config: BootstrapConfig,
-    initial: Any = None,
+    initial: AbstractDistribution | None = None,
     progress: bool | None = None,
 ) -> tuple[np.ndarray, float]:
     """Run chains from X and return their draws `(chains · draws, dim)` and mean acceptance."""
@@ -172,7 +172,12 @@ def merged(
     return np.concatenate([old[keep], new])
 
 
-def local_hmc(target: Target, key: Key[Array, ""], initial: Any = None, chains: int = 32) -> Kernel:
+def local_hmc(
+    target: Target,
+    key: Key[Array, ""],
+    initial: AbstractDistribution | None = None,
+    chains: int = 32,
+) -> Kernel:
     """HMC whose step size, among powers of two, is accepted nearest to 0.8 of the time."""
     found: list[tuple[float, float]] = []
     for step_size in 2.0 ** np.arange(2, -11, -1):

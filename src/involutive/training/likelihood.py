@@ -12,8 +12,6 @@ mode weights of the draws: only their support matters. It is safe from the near-
 that maximising acceptance leads to elsewhere, because here the proposal is independent of φ.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -21,7 +19,7 @@ import jax.random as jr
 import optax
 from flowjax.bijections import Invert
 from flowjax.distributions import StandardNormal, Transformed
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, PyTree
 
 from involutive.core.errors import InputError
 from involutive.involutions.blocks import Conjugate, FunctionBlock, PermutationBlock
@@ -65,20 +63,20 @@ class Likelihood(AbstractObjective):
     optimiser: optax.GradientTransformation = eqx.field(static=True)
     batch: int = eqx.field(static=True, default=512)
 
-    def init(self, kernel: Kernel, key: Key[Array, ""]) -> Any:
+    def init(self, kernel: Kernel, key: Key[Array, ""]) -> PyTree:
         _log_likelihood(
             kernel, jnp.zeros(kernel.target.dim), key
         )  # refuses early what it cannot do
         return self.optimiser.init(split_kernel(kernel)[0])
 
     def update(
-        self, kernel: Kernel, memory: Any, data: Data, key: Key[Array, ""]
-    ) -> tuple[Kernel, Any, Figures]:
+        self, kernel: Kernel, memory: PyTree, data: Data, key: Key[Array, ""]
+    ) -> tuple[Kernel, PyTree, Figures]:
         key_batch, key_loss = jr.split(key)
         params, static = split_kernel(kernel)
         rows = minibatch(data, key_batch, self.batch)
 
-        def loss(params: Any) -> Scalar:
+        def loss(params: PyTree) -> Scalar:
             return self.held_out(eqx.combine(params, static), rows, key_loss)
 
         value, gradient = jax.value_and_grad(loss)(params)
@@ -100,19 +98,19 @@ class LogVariance(AbstractObjective):
     optimiser: optax.GradientTransformation = eqx.field(static=True)
     batch: int = eqx.field(static=True, default=512)
 
-    def init(self, kernel: Kernel, key: Key[Array, ""]) -> Any:
+    def init(self, kernel: Kernel, key: Key[Array, ""]) -> PyTree:
         _function_block(kernel)
         return self.optimiser.init(split_kernel(kernel)[0])
 
     def update(
-        self, kernel: Kernel, memory: Any, data: Data, key: Key[Array, ""]
-    ) -> tuple[Kernel, Any, Figures]:
+        self, kernel: Kernel, memory: PyTree, data: Data, key: Key[Array, ""]
+    ) -> tuple[Kernel, PyTree, Figures]:
         key_batch, key_loss = jr.split(key)
         params, static = split_kernel(kernel)
         rows = minibatch(data, key_batch, self.batch // 2)
         points = jnp.concatenate([rows, _detached_draws(kernel, key_loss, self.batch // 2)])
 
-        def loss(params: Any) -> Scalar:
+        def loss(params: PyTree) -> Scalar:
             return _spread(jax.vmap(lambda x: log_weight(eqx.combine(params, static), x))(points))
 
         value, gradient = jax.value_and_grad(loss)(params)

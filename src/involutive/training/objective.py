@@ -13,26 +13,27 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import PartitionSpec
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, PyTree
 from paramax import NonTrainable
 
 from involutive.kernel.kernel import Kernel
 
 Figures = dict[str, Float[Array, ""]]
 Data = Float[Array, "n dim"]
+Carry = tuple[PyTree, PyTree]  # parameters, and the state of their optimiser
 
 
 class AbstractObjective(eqx.Module):
     """One way to improve a kernel."""
 
     @abc.abstractmethod
-    def init(self, kernel: Kernel, key: Key[Array, ""]) -> Any:
+    def init(self, kernel: Kernel, key: Key[Array, ""]) -> PyTree:
         """Return what the objective remembers between updates."""
 
     @abc.abstractmethod
     def update(
-        self, kernel: Kernel, memory: Any, data: Data, key: Key[Array, ""]
-    ) -> tuple[Kernel, Any, Figures]:
+        self, kernel: Kernel, memory: PyTree, data: Data, key: Key[Array, ""]
+    ) -> tuple[Kernel, PyTree, Figures]:
         """Make one improvement; return the kernel, the memory and figures to show.
 
         The figures contain `skipped`, 1 where a non-finite gradient was not applied.
@@ -43,17 +44,17 @@ class AbstractObjective(eqx.Module):
         """The measure, lower is better, by which the best parameters are kept."""
 
 
-def is_fixed(leaf: Any) -> bool:
+def is_fixed(leaf: object) -> bool:
     """Whether a node of a pytree is marked as not trainable."""
     return isinstance(leaf, NonTrainable)
 
 
-def split_trainable(tree: Any) -> tuple[Any, Any]:
+def split_trainable(tree: PyTree) -> tuple[PyTree, PyTree]:
     """Split a module into its trainable arrays and the rest; `eqx.combine` joins them again."""
     return eqx.partition(tree, eqx.is_inexact_array, is_leaf=is_fixed)
 
 
-def split_kernel(kernel: Kernel) -> tuple[Any, Any]:
+def split_kernel(kernel: Kernel) -> tuple[PyTree, PyTree]:
     """Split a kernel: the involution's and the auxiliary law's arrays are trainable."""
     nothing = jax.tree.map(lambda _: False, kernel)
     spec = eqx.tree_at(
@@ -69,8 +70,8 @@ def split_kernel(kernel: Kernel) -> tuple[Any, Any]:
 
 
 def apply_gradient(
-    optimiser: optax.GradientTransformation, gradient: Any, params: Any, memory: Any
-) -> tuple[Any, Any, Float[Array, ""]]:
+    optimiser: optax.GradientTransformation, gradient: PyTree, params: PyTree, memory: PyTree
+) -> tuple[PyTree, PyTree, Float[Array, ""]]:
     """One optimiser step, or none where the gradient is not finite; also return whether skipped."""
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradient)]))
     updates, new_memory = optimiser.update(gradient, memory, params)

@@ -7,12 +7,12 @@ The eigenvectors follow L and R by one step of the power method with a QR factor
 have Adam's update. Matrices of equal shape, transposed if they are wide, are updated together.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 Stack = Float[Array, "k rows columns"]
 
@@ -33,7 +33,7 @@ class SoapState(NamedTuple):
 
     count: Int[Array, ""]
     stacks: dict[tuple[int, int], Rotated]
-    adam: Any
+    adam: PyTree
 
 
 def scale_by_soap(
@@ -52,11 +52,11 @@ def scale_by_soap(
     """
     adam = optax.scale_by_adam(b1, b2, eps)
 
-    def init(params: Any) -> SoapState:
+    def init(params: PyTree) -> SoapState:
         stacks = {shape: _start(stack) for shape, stack in _stacks(params).items()}
         return SoapState(jnp.zeros((), jnp.int32), stacks, adam.init(params))
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, SoapState]:
+    def update(updates: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, SoapState]:
         plain, adam_state = adam.update(updates, state.adam, params)
         count = state.count + 1
         directions, stacks = {}, {}
@@ -123,7 +123,7 @@ def _upright(matrix: Array) -> Array:
     return matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
 
 
-def _stacks(tree: Any) -> dict[tuple[int, int], Stack]:
+def _stacks(tree: PyTree) -> dict[tuple[int, int], Stack]:
     """The matrices of a pytree by their shape, the wide ones transposed."""
     found: dict[tuple[int, int], list[Array]] = {}
     for leaf in jax.tree.leaves(tree):
@@ -132,7 +132,7 @@ def _stacks(tree: Any) -> dict[tuple[int, int], Stack]:
     return {shape: jnp.stack(matrices) for shape, matrices in found.items()}
 
 
-def _unstacked(stacks: dict[tuple[int, int], Stack], tree: Any) -> Any:
+def _unstacked(stacks: dict[tuple[int, int], Stack], tree: PyTree) -> PyTree:
     """`tree` with its matrices replaced by those of the stacks."""
     following = {shape: iter(stack) for shape, stack in stacks.items()}
 

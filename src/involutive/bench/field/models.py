@@ -21,7 +21,7 @@ from involutive.targets.target import Target, Vector
 HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 
 
-def _normal(x: Array, mean: Any, sd: Any) -> Array:
+def _normal(x: Array, mean: Array | float, sd: Array | float) -> Array:
     return -0.5 * ((x - mean) / sd) ** 2 - jnp.log(sd) - HALF_LOG_2PI
 
 

@@ -6,7 +6,7 @@ that is not installed is reported as such.
 
 import importlib
 from importlib.util import find_spec
-from typing import Any
+from types import ModuleType
 
 from involutive.core.errors import check
 
@@ -42,7 +42,7 @@ def installed(name: str) -> bool:
         return False
 
 
-def load(name: str) -> Any:
+def load(name: str) -> ModuleType:
     """Import a peer's module."""
     return importlib.import_module(f"{__name__}.{PEERS[check_peer(name)][0]}")
 

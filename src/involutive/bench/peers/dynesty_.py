@@ -11,7 +11,7 @@ import numpy as np
 
 from involutive.bench.peers.base import LOWEST, Integral, PeerRun, Task, equal_draws
 
-LIVE = 500
+LIVE = 500  # live points. Standard: its default
 
 
 def run(task: Task) -> PeerRun:

@@ -5,7 +5,7 @@ from nautilus import Sampler
 
 from involutive.bench.peers.base import Integral, PeerRun, Task, equal_draws, of_rows
 
-LIVE, EFFECTIVE = 2000, 10_000
+LIVE, EFFECTIVE = 2000, 10_000  # live points, as it has by default, and effective draws
 
 
 def run(task: Task) -> PeerRun:

@@ -6,7 +6,7 @@ from numpyro.infer import MCMC, NUTS
 
 from involutive.bench.peers.base import GRADIENT, PeerRun, Task, keep_sampling
 
-WARMUP, DRAWS = 1000, 1000
+WARMUP, DRAWS = 1000, 1000  # of each chain; warm-up as Stan has it
 
 
 def run(task: Task) -> PeerRun:

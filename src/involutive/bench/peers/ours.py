@@ -1,7 +1,6 @@
 """This library with its defaults: `learn` from the density, then `sample`."""
 
 import time
-from typing import Any
 
 import jax
 import jax.random as jr
@@ -13,6 +12,7 @@ from involutive.bench.peers.base import Integral, PeerRun, Task, keep_sampling, 
 from involutive.core.errors import InputError
 from involutive.diagnostics.estimators import importance
 from involutive.diagnostics.evidence import evidence
+from involutive.kernel.kernel import AbstractKernel
 from involutive.kernel.proposals import proposal_distribution
 from involutive.learning.judge.pilot import evaluations_per_step
 from involutive.learning.learn import learn
@@ -61,7 +61,7 @@ def run(task: Task) -> PeerRun:
     )
 
 
-def log_z(kernel: Any, seed: int) -> Integral:
+def log_z(kernel: AbstractKernel, seed: int) -> Integral:
     """The bridge estimate of `evidence`, and importance sampling by the published protocol."""
     began, law = time.perf_counter(), proposal_distribution(kernel)
     if law is None:

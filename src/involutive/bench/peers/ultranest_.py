@@ -5,7 +5,7 @@ import ultranest
 
 from involutive.bench.peers.base import Integral, PeerRun, Task, equal_draws, of_rows
 
-LIVE = 400
+LIVE = 400  # live points, at least
 
 
 def run(task: Task) -> PeerRun:

@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from involutive.bench.pools import mpi
-from involutive.targets.executors import Pool
+from involutive.targets.executors import Executor, Pool
 from involutive_worker import Density
 
-SECONDS = 0.05
-ROWS = 160
-TURNS = 3
+SECONDS = 0.05  # of one call
+ROWS = 160  # of one turn
+TURNS = 3  # of which the fastest counts
 WORKERS = 4  # of the pools that are compared with each other
 PATIENCE = 120.0  # seconds that workers have to start; a guess
 Row = dict[str, Any]
@@ -76,7 +76,7 @@ def run(
 
 
 def timed(
-    executor: Any, points: np.ndarray, seconds: float, workers: int, turns: int
+    executor: Executor, points: np.ndarray, seconds: float, workers: int, turns: int
 ) -> tuple[float, float, np.ndarray]:
     """Seconds and CPU seconds of the rows once all workers run, minimum over turns; the values."""
     _start(executor, workers)
@@ -121,7 +121,7 @@ def killed(rows: int = ROWS, seconds: float = SECONDS, dask: bool = True) -> lis
                 }
             )  # fmt: skip
             if pool.executor is not executor:  # made in the place of the broken one
-                pool.executor.shutdown()
+                cast(ProcessPoolExecutor, pool.executor).shutdown()
     return table
 
 
@@ -160,7 +160,7 @@ def who_answers() -> LogDensity:
     return number
 
 
-def _start(executor: Any, workers: int) -> None:
+def _start(executor: Executor, workers: int) -> None:
     """Call until every worker has answered."""
     pool, began, seen = Pool(executor, Density(who_answers())), time.perf_counter(), set[float]()
     while len(seen) < workers and time.perf_counter() - began < PATIENCE:

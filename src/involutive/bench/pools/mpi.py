@@ -10,9 +10,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from involutive.core.errors import check
+
+if TYPE_CHECKING:
+    from mpi4py.futures import MPIPoolExecutor
+else:
+    MPIPoolExecutor = Any
 
 SECONDS = 300.0  # that a job may take
 
@@ -55,7 +60,7 @@ def run(program: Sequence[str], workers: int, seconds: float = SECONDS) -> str:
     return done.stdout
 
 
-def executor() -> Any:
+def executor() -> MPIPoolExecutor:
     """The executor of the job that this process is the first of; its workers import no program."""
     from mpi4py.futures import MPIPoolExecutor
 

@@ -124,7 +124,10 @@ def _as_fitted(
 
 
 def train_on_points(problem: Problem, fitted: Fitted) -> Fitted:
-    """Train on the points found, if importance weights are too uneven; couplings come in rounds."""
+    """Train on the points found, if importance weights are too uneven; keep the better proposal.
+
+    Couplings come in rounds.
+    """
     if fitted.settled or fitted.proposal.ess >= problem.settings.fit.reaches:
         return fitted
     spending = problem.spend(problem.settings.budget.structure, fitted.cost)
@@ -140,12 +143,13 @@ def train_on_points(problem: Problem, fitted: Fitted) -> Fitted:
     )  # fmt: skip
     spending.note(evaluations)
     cost = spending.cost
+    better = proposal if proposal.ess > fitted.proposal.ess else fitted.proposal
     history = [*fitted.proposal.history, *proposal.history]
     return replace(
         fitted,
-        proposal=replace(proposal, history=history),
+        proposal=replace(better, history=history),
         draws=fitted.found.points,
         settled=False,
         cost=cost,
-        reached=[*fitted.reached, {"seconds": cost.seconds, "ess": proposal.ess}],
+        reached=[*fitted.reached, {"seconds": cost.seconds, "ess": better.ess}],
     )

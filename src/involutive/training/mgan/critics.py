@@ -5,15 +5,18 @@ slope. The slope is bounded by clamping every weight of D to [-w, w], as the pap
 gradient penalty `c E[(|∇D(u)| - 1)²]` at points u between real and fake ones.
 """
 
-from typing import Any
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Key
+import optax
+from jaxtyping import Array, Float, Key, PyTree
 
 from involutive.core.errors import check, check_count
+from involutive.kernel.kernel import Kernel
+from involutive.training.objective import split_kernel, split_trainable
 
 Batch = Float[Array, "n size"]
 States = Float[Array, "n states size"]
@@ -61,7 +64,29 @@ class Critic(eqx.Module):
         return self.net(x / self.scale)
 
 
-def clamped(critic: Any, bound: float) -> Any:
+class Memory(NamedTuple):
+    """What training with one critic keeps: the critic and both optimisers' states."""
+
+    critic: Critic
+    generator: PyTree
+    critic_state: PyTree
+
+
+def first_memory(
+    kernel: Kernel,
+    critic: Critic,
+    optimiser: optax.GradientTransformation,
+    critic_optimiser: optax.GradientTransformation,
+) -> Memory:
+    """The memory before the first update."""
+    return Memory(
+        critic,
+        optimiser.init(split_kernel(kernel)[0]),
+        critic_optimiser.init(split_trainable(critic)[0]),
+    )
+
+
+def clamped(critic: PyTree, bound: float) -> PyTree:
     """Return a critic, or a pytree of several, with every weight moved into [-bound, bound]."""
     return jax.tree.map(
         lambda leaf: jnp.clip(leaf, -bound, bound) if eqx.is_inexact_array(leaf) else leaf, critic

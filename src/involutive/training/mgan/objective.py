@@ -23,7 +23,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from involutive.core.errors import check
 from involutive.kernel.kernel import Kernel
@@ -33,6 +33,7 @@ from involutive.training.mgan.distance import dependence, start_distance
 from involutive.training.mgan.rollouts import NEVER, expectation, log_chi, rollouts
 from involutive.training.objective import (
     AbstractObjective,
+    Carry,
     Data,
     Figures,
     apply_gradient,
@@ -53,8 +54,8 @@ class Memory(NamedTuple):
     """What is kept between updates: the critics, both optimisers' states and the updates made."""
 
     critics: Critics
-    generator: Any
-    critic: Any
+    generator: PyTree
+    critic: PyTree
     count: Int[Array, ""]
 
 
@@ -114,10 +115,10 @@ class Mgan(AbstractObjective):
         critics, state, gap = self._train_critics(kernel, memory, data, key_critic)
         params, static = split_kernel(kernel)
 
-        def kernel_of(params: Any) -> Kernel:
+        def kernel_of(params: PyTree) -> Kernel:
             return eqx.combine(params, static)
 
-        def loss(params: Any) -> tuple[Array, list[Term]]:
+        def loss(params: PyTree) -> tuple[Array, list[Term]]:
             terms = self._terms(kernel_of(params), data, key_generator, config.batch)
             value = -_fake_score(critics, terms)
             if config.ratio > 0:
@@ -160,7 +161,7 @@ class Mgan(AbstractObjective):
         terms = self._terms(kernel, data, key_terms, count * config.batch)
         params, static = split_trainable(memory.critics)
 
-        def step(carry: Any, at: tuple[list[Any], Array]) -> tuple[Any, Array]:
+        def step(carry: Carry, at: tuple[list[Any], Array]) -> tuple[Carry, Array]:
             params, state = carry
             points, key_step = at
             batch = [
@@ -168,7 +169,7 @@ class Mgan(AbstractObjective):
                 for (real, fake, chi), term in zip(points, terms, strict=True)
             ]
 
-            def loss(params: Any) -> tuple[Array, Array]:
+            def loss(params: PyTree) -> tuple[Array, Array]:
                 critics = eqx.combine(params, static)
                 gap = _real_score(critics, batch) - _fake_score(critics, batch)
                 return self._penalty(critics, batch, key_step) - gap, gap

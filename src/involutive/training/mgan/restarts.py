@@ -6,12 +6,12 @@ trained briefly, and the one with the most effective draws per draw on held-out 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax.random as jr
 from jaxtyping import Array, Key
 
 from involutive.core.errors import check, check_count
+from involutive.core.types import ArrayLike
 from involutive.kernel.kernel import Kernel
 from involutive.training.fit import Fit, TrainConfig, fit
 from involutive.training.mgan.objective import Mgan
@@ -43,7 +43,7 @@ def fit_best(
     make: Callable[[Key[Array, ""]], Kernel],
     restarts: Restarts,
     objective: Mgan,
-    samples: Any,
+    samples: ArrayLike,
     *,
     key: Key[Array, ""],
     config: TrainConfig,

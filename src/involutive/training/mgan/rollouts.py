@@ -12,12 +12,12 @@ reused here is the estimator's bias.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, PyTree
 
 from involutive.kernel.kernel import Kernel, KeyBits, State
 
@@ -64,12 +64,12 @@ def rollouts(
 
 
 def _visited(
-    kernel: Kernel, position: Array, each: Any, auxiliary_at: Callable[[State, Any], Array]
+    kernel: Kernel, position: Array, each: PyTree, auxiliary_at: Callable[[State, PyTree], Array]
 ) -> Rollout:
     """The rollout whose i-th auxiliary is `auxiliary_at(state, each[i])`."""
     start = kernel.init(position)
 
-    def propose(state: State, item: Any) -> tuple[State, tuple[Array, Array]]:
+    def propose(state: State, item: PyTree) -> tuple[State, tuple[Array, Array]]:
         proposal = kernel.propose(state, auxiliary_at(state, item))
         return proposal.state, (proposal.state.position, proposal.log_ratio)
 
