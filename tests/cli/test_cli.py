@@ -394,6 +394,12 @@ def test_an_error_in_the_file_names_its_line(capsys):
     assert "broken.py must run without error, but line 2 raised NameError" in line
 
 
+def test_a_file_that_exits_is_named(capsys):
+    Path("script.py").write_text("import sys\nx = 1\nsys.exit()\n")
+    line = refused(capsys, "learn", "script.py:x")
+    assert "script.py must run to its end, but it called exit(None); move that under if" in line
+
+
 def test_a_density_without_dim_is_told_what_is_missing(capsys):
     Path("density.py").write_text("def density(x):\n    return -(x**2).sum()\n")
     assert "set DIM" in refused(capsys, "learn", "density.py:density")
