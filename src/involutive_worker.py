@@ -79,7 +79,9 @@ class Density:
 
     def _at_once(self, rows: np.ndarray) -> tuple[np.ndarray, list[Failure]]:
         try:
-            return self._checked(rows), []
+            outputs = self._checked(rows)
+            wrong = np.flatnonzero(~(outputs[:, 0] < np.inf))
+            return outputs, [Failure(int(i), f"returned {outputs[i, 0]}") for i in wrong]
         except Exception as error:
             if len(rows) == 1:
                 return np.full((1, 1), np.nan), [Failure(0, _words(error))]
@@ -88,7 +90,10 @@ class Density:
         return np.concatenate([part[0] for part in parts]), failures
 
     def _checked(self, rows: np.ndarray) -> np.ndarray:
-        values = np.asarray(self._call(self.function, rows.copy()), float)
+        values = np.asarray(self._call(self.function, rows.copy()))
+        if np.iscomplexobj(values):
+            raise ValueError(f"it must return real numbers, got dtype {values.dtype}")
+        values = values.astype(float)
         if values.shape != (len(rows),):
             raise ValueError(
                 f"it must return one number for each of {len(rows)} rows, got shape {values.shape}"
@@ -167,7 +172,7 @@ def keep(token: str, density: Density) -> None:
 
 def _number(value: Any) -> float:
     if value is None or np.shape(value) != ():
-        found = "None" if value is None else f"shape {np.shape(value)}"
+        found = "None: end it with return" if value is None else f"shape {np.shape(value)}"
         raise ValueError(f"it must return one number, got {found}")
     if np.iscomplexobj(value):
         raise ValueError(f"it must return a real number, got {value}")

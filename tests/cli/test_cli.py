@@ -394,6 +394,22 @@ def test_an_error_in_the_file_names_its_line(capsys):
     assert "broken.py must run without error, but line 2 raised NameError" in line
 
 
+def test_a_folder_in_the_place_of_a_file_is_refused_before_work(capsys):
+    Path("posterior.py").write_text("DIM = 1\n\ndef target(x):\n    return -x[0] ** 2\n")
+    Path("folder.nc").mkdir()
+    line = refused(capsys, "learn", "posterior.py:target", "-o", ".")
+    assert "--out must name a file, got the folder ." in line
+    Path("proposal.inv").write_bytes(bytes(8) + b"{")
+    line = refused(capsys, "sample", "posterior.py:target", "proposal.inv", "-o", "folder.nc")
+    assert "--out must name a file, got the folder folder.nc" in line
+
+
+def test_a_file_that_exits_is_named(capsys):
+    Path("script.py").write_text("import sys\nx = 1\nsys.exit()\n")
+    line = refused(capsys, "learn", "script.py:x")
+    assert "script.py must run to its end, but it called exit(None); move that under if" in line
+
+
 def test_a_density_without_dim_is_told_what_is_missing(capsys):
     Path("density.py").write_text("def density(x):\n    return -(x**2).sum()\n")
     assert "set DIM" in refused(capsys, "learn", "density.py:density")

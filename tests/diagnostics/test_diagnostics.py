@@ -83,6 +83,8 @@ def test_low_ess():
     finding = next(f for f in summarise(draws).findings if f.kind == "low ESS")
     assert "Too few effective draws" in finding.problem and "of 240 draws" in finding.problem
     assert "times as many draws" in finding.remedy
+    nearly = summarise(made(independent(4, 90))).findings[0]
+    assert "about 2 times as many draws" in nearly.remedy  # not "about 1 times"
 
 
 def test_nothing_ever_moves():

@@ -11,7 +11,9 @@ import involutive as inv
 from involutive.core.statistics import pareto_k
 from involutive.core.text import decimal
 from involutive.diagnostics.estimators import bridge, importance
+from involutive.diagnostics.evidence import _known_proposal
 from involutive.kernel.proposals import proposal_distribution
+from involutive.learning.outcome import Learned, Outcome
 
 MOG6 = inv.targets.mog6()
 LOG_Z = float(np.log(2 * np.pi * 0.25))
@@ -90,6 +92,10 @@ def test_the_known_q_is_found_inside_compositions():
 def test_what_is_missing_is_named():
     with pytest.raises(inv.InputError, match="evidence needs a proposal with a known density q"):
         inv.evidence(inv.hmc(MOG6, 0.1, 3), key=0)
+    ended = Outcome(0.5, 0.0, 2.0, 0, 10, 1.0, False, "", ended="budget")
+    learned = Learned(MOG6, None, inv.hmc(MOG6, 0.1, 3), 0, ended)
+    with pytest.raises(inv.InputError, match="as HMC does; learn with a larger budget="):
+        _known_proposal(learned)
     other = inv.sample(
         inv.random_walk(inv.targets.gaussian(3), 1.0), key=0, num_chains=2, num_samples=9
     )

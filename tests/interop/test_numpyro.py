@@ -331,3 +331,22 @@ def test_chains_run_in_parallel_on_two_devices():
         assert mu.shape == (2, 4000) and abs(mu.mean() - 1.5) < 0.06, (mu.shape, mu.mean())
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=300)
+
+
+@pytest.mark.filterwarnings("ignore:Continuous inference poorly handles circular")
+def test_an_angle_has_figures_of_a_circle():
+    """The mode lies across the seam at π, where a plain mean would be about 0."""
+
+    def model():
+        with numpyro.plate("axis", 2):
+            numpyro.sample("phi", dist.VonMises(3.1, 4.0))
+
+    target = bridge.target(model)
+    assert target.labels.periods == {"phi": (-np.pi, np.pi)}
+    start = np.where(np.arange(8) % 2, 4.0, -4.0)[:, None] * np.ones(2)  # both sides of the seam
+    draws = inv.sample(
+        inv.random_walk(target, 0.3), key=0, num_chains=8, num_samples=50, initial=start
+    )
+    table = draws.summary().table
+    for name in ("phi[0]", "phi[1]"):
+        assert abs(table.loc[name, "mean"]) > 2.5 and table.loc[name, "sd"] < 1

@@ -6,6 +6,7 @@ import textwrap
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 
@@ -157,3 +158,23 @@ def test_says_that_the_bridge_changed_the_precision_and_works_in_both():
         assert abs(narrow - exact) < 1e-4, (narrow, exact)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=300)
+
+
+def test_an_angle_is_a_direction_and_has_a_proper_density(getkey):
+    """PyMC's own value variable runs along the whole line, where the density repeats itself."""
+    with pm.Model() as model:
+        pm.VonMises("phi", 3.1, 4.0, shape=2)
+    target = bridge.target(model)
+    assert target.dim == 4 and target.labels.periods == {"phi": (-np.pi, np.pi)}
+    start = target.flatten(target.restore(jnp.ones(4)))
+    np.testing.assert_allclose(target.constrain(start)["phi"], np.pi / 4, rtol=1e-6)
+
+    exact = inv.Parameters(phi=inv.VonMises(3.1, 4.0, shape=2))
+    points = jr.normal(getkey(), (5, 4))
+    ours = [float(target.log_density(x)) for x in points]
+    np.testing.assert_allclose(ours, [float(exact.log_prob(x)) for x in points], rtol=1e-5)
+
+    table = inv.sample(
+        inv.random_walk(target, 0.3), key=0, num_chains=8, num_samples=100, num_warmup=50
+    ).summary().table  # fmt: skip
+    assert abs(table.loc["phi[0]", "mean"]) > 2.5 and table.loc["phi[0]", "sd"] < 1

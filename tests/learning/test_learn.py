@@ -301,6 +301,8 @@ BAD = {
         "leave samples= and checkpoint= out",
     ),
     "negative": (lambda t: learn(t, key=0, budget=-1.0), "must be positive, got -1.0"),
+    "settings": (lambda t: learn(t, key=0, settings=3), "must be inv.LearnSettings"),  # type: ignore[arg-type]
+    "resume": (lambda t: learn(t, key=0, resume=True), "pass checkpoint= as well"),
 }
 
 

@@ -192,6 +192,10 @@ def test_where_a_checkpoint_cannot_be(tmp_path):
         run(checkpoint=tmp_path / "file")
     with pytest.raises(inv.InputError, match="could not make the folder"):
         run(checkpoint=tmp_path / "file" / "below")
+    with pytest.raises(inv.InputError, match="store must name a folder, got the file"):
+        run(store=tmp_path / "file")
+    with pytest.raises(inv.InputError, match="resume=True needs checkpoint="):
+        run(resume=True)
     with pytest.raises(inv.InputError, match="there is no checkpoint"):
         inv.merge(tmp_path / "none", TARGET)
 

@@ -74,12 +74,15 @@ def test_the_progress_bar_names_the_worst(walk):
     assert shown["met"] == "0/2 quantities"
 
 
+@pytest.mark.usefixtures("as_users_run")
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
         ({}, "must be given a goal, got none"),
         ({"ess": -1}, "ess of Until must be a positive number, got -1"),
         ({"ess": float("nan")}, "ess of Until must be a positive number"),
+        ({"ess": "all"}, "ess of Until must be a positive number, got 'all'"),
+        ({"rhat": "1.01"}, "rhat of Until must be a positive number, got '1.01'"),
         ({"rhat": 1.0}, "rhat of Until must be above 1"),
         ({"seconds": 0}, "seconds of Until must be a positive number"),
         ({"ess": 10, "max_samples": 2}, "max_samples of Until must be at least 4, got 2"),

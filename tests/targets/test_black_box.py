@@ -130,6 +130,38 @@ def test_a_vectorised_call_that_fails_costs_its_row():
     np.testing.assert_array_equal(values, [0, np.nan, -0.5])
 
 
+def test_a_vectorised_function_that_gives_no_number_is_named():
+    def rows(x):
+        return np.where(x[:, 0] > 1, np.nan, -x[:, 0])
+
+    target = inv.Target(rows, dim=1, backend="numpy", vectorized=True)
+    with pytest.warns(UserWarning, match=r"x\[0\] = 2: it returned nan"):
+        values = target.evaluate_rows(np.array([[0.0], [2.0], [0.5]]))
+    np.testing.assert_array_equal(values, [0, np.nan, -0.5])
+    complex_rows = inv.Target(lambda x: 1j * x[:, 0], dim=1, backend="numpy", vectorized=True)
+    with pytest.raises(inv.InputError, match="it must return real numbers, got dtype complex"):
+        check_density(complex_rows)
+
+
+def test_a_value_below_what_32_bits_hold_is_outside():
+    target = inv.Target(lambda x: -1e300, dim=1, backend="numpy")
+    assert target.evaluate_rows(np.zeros((2, 1))).max() < -1e38  # and no warning
+
+
+GRADIENTS = {
+    "no pair": (lambda x: 0.0, "raised TypeError: cannot unpack"),
+    "too short": (lambda x: (-np.sum(x**2), 0.0), "its gradient must hold 2 numbers, got 1"),
+    "another value": (lambda x: (1 - np.sum(x**2), -2 * x), "where the log density is -"),
+}
+
+
+@pytest.mark.parametrize(("both", "words"), GRADIENTS.values(), ids=GRADIENTS)
+def test_a_bad_gradient_is_named_before_work(both, words):
+    target = inv.Target(lambda x: -np.sum(x**2), dim=2, backend="numpy", value_and_grad=both)
+    with pytest.raises(inv.InputError, match=f"value_and_grad of lambda must return .*{words}"):
+        check_density(target)
+
+
 def random(x):
     return float(RANDOM.normal())
 
@@ -142,7 +174,7 @@ BEFORE_WORK = {
         r"must give a number .*, but at x\[0\] = .* it raised IndexError: list index",
     ),
     "a vector": (lambda x: x, r"at x\[0\] = .*it must return one number, got shape \(2,\)"),
-    "nothing": (lambda x: None, "it must return one number, got None"),
+    "nothing": (lambda x: None, "it must return one number, got None: end it with return"),
     "complex": (lambda x: 1j, "it must return a real number, got 1j"),
 }
 
@@ -257,6 +289,16 @@ BAD = {
     "periodic": (
         lambda: inv.Target.from_prior_transform(log_likelihood, transform, 2, periodic=[2]),
         r"periodic must be indices of coordinates from 0 to 1, got \[2\]",
+    ),
+    "periodic marks": (
+        lambda: inv.Target.from_prior_transform(
+            log_likelihood, transform, 2, periodic=[False, True]
+        ),
+        r"must be indices of coordinates, got a list of truth values; pass periodic=\[1\]",
+    ),
+    "periodic names": (
+        lambda: inv.Target.from_prior_transform(log_likelihood, transform, 2, periodic=["b"]),
+        r"periodic must be indices of coordinates from 0 to 1, got \['b'\]",
     ),
     "both": (
         lambda: inv.Target.from_prior_transform(

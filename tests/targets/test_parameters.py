@@ -349,6 +349,31 @@ BAD = {
         lambda: inv.Parameters(a=3.0),
         r"a must be declared by a support .inv.real, .* SciPy distribution, got float",
     ),
+    "a function": (lambda: inv.Parameters(a=inv.real), r"got function; call it: inv.real\("),
+    "reserved name": (lambda: inv.Parameters(lp=inv.real()), "must differ from .*, got lp; rename"),
+    "reserved leaf": (lambda: inv.Target(jnp.sum, like={"draw": 0.0}), "got draw; rename"),
+    "reserved axis": (
+        lambda: inv.Parameters(a=inv.real(shape=2, dims="chain")),
+        "must differ from chain, draw, lp, .*, got chain",
+    ),
+    "an axis as a parameter": (
+        lambda: inv.Parameters(a=inv.real(shape=2, dims="a")),
+        "an axis must not have the name of a parameter, got a",
+    ),
+    "two sizes of an axis": (
+        lambda: inv.Parameters(a=inv.real(shape=3, dims="k"), b=inv.real(shape=2, dims="k")),
+        "every axis called k must have one size, got 3 and, for b, 2",
+    ),
+    "a vector of a dict": (
+        lambda: inv.Target(lambda x: x[0] + x[1], inv.Parameters(a=inv.real(), b=inv.real())),
+        "must map the declared parameters, as one dict .arguments='vector' .* raised KeyError: 0",
+    ),
+    "unused": (
+        lambda: inv.Target(
+            lambda a, b: -(a[1] ** 2), inv.Parameters(a=inv.real(shape=2), b=inv.real())
+        ),
+        r"ignores a\[0\], b of 3; give them a prior term",
+    ),
     "bounds": (
         lambda: inv.interval(1, 0),
         "low of an interval must be below high, got low=1 and high=0",
@@ -404,6 +429,22 @@ BAD = {
         r"must return a scalar, got shape \(2,\)",
     ),
 }
+
+
+def test_numpyro_distributions_without_density_draws_or_map_are_refused():
+    laws = pytest.importorskip("numpyro.distributions")
+    refused = {
+        "must have a density, but Delta is one value": laws.Delta(1.0),
+        "must be a distribution to draw from, but ImproperUniform is not; declare the support": (
+            laws.ImproperUniform(laws.constraints.positive, (), ())
+        ),
+        "support that NumPyro maps to the real line, but that of ProjectedNormal": (
+            laws.ProjectedNormal(jnp.ones(2))
+        ),
+    }
+    for words, law in refused.items():
+        with pytest.raises(inv.InputError, match=words):
+            inv.Parameters(a=law)
 
 
 @pytest.mark.usefixtures("as_users_run")

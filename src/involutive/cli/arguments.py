@@ -50,19 +50,25 @@ def check_draws_out(path: Path) -> None:
         f"--out {path} needs the library pyarrow, which is not installed; run pip install pyarrow, "
         "or write .nc or .csv",
     )
-    check_folder(path.parent)
+    check_file_out(path)
 
 
 def check_report_out(path: Path) -> None:
     """Refuse to write HTML under another ending."""
     check_ending("--out", path, REPORT_ENDINGS)
-    check_folder(path.parent)
+    check_file_out(path)
 
 
 def check_sizes(**sizes: int) -> None:
     """Refuse counts below one."""
     for name, value in sizes.items():
         check_count(f"--{name}", value)
+
+
+def check_file_out(path: Path) -> None:
+    """Refuse to write a file in the place of a folder, or where nothing can be written."""
+    check(not path.is_dir(), f"--out must name a file, got the folder {path}")
+    check_folder(path.parent)
 
 
 def check_folder(folder: Path) -> None:

@@ -14,6 +14,7 @@ from involutive.cli import machine
 from involutive.cli.arguments import (
     check_draws,
     check_draws_out,
+    check_file_out,
     check_folder,
     check_proposal,
     check_report_out,
@@ -139,7 +140,7 @@ def learn(
     - `involutive learn model.py:model --resume`  (continues where Ctrl-C stopped the same command)
     """
     check_source(source)
-    check_folder(out.parent)
+    check_file_out(out)
     if checkpoint is None and resume:
         checkpoint = out.with_name(out.name + ".checkpoint")
     given = {"seconds": seconds, "workers": workers, "dask": dask, "seed": seed or None, "x64": x64}

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from involutive.cli import machine
-from involutive.cli.arguments import check_folder, check_proposal, check_source
+from involutive.cli.arguments import check_file_out, check_proposal, check_source
 from involutive.cli.options import Json, Quiet, Seed, Source
 from involutive.cli.speech import Speech
 
@@ -37,7 +37,7 @@ def evidence(
     check_source(source)
     check_proposal(proposal)
     if out is not None:
-        check_folder(out.parent)
+        check_file_out(out)
     machine.prepare()
     from involutive.cli.integrating import integrate
 

@@ -36,5 +36,5 @@ def guarded(command: Callable[[], Any]) -> int:
             raise
         if not message():  # the help was printed because nothing was asked for
             return 2
-        complain(f"{message()} See involutive --help")
+        complain(f"{message().rstrip('.')}; see involutive --help")
         return 2

@@ -70,6 +70,11 @@ def _run(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)  # type: ignore[union-attr]
+    except SystemExit as error:
+        raise InputError(
+            f"{path} must run to its end, but it called exit({error.code!r}); move that under "
+            "if __name__ == '__main__':"
+        ) from error
     except Exception as error:
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if _same(f, path)]
         line = getattr(error, "lineno", None) or (lines[-1] if lines else 0)

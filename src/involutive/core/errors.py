@@ -33,9 +33,10 @@ def check(condition: object, message: str) -> None:
 def check_count(name: str, value: object, least: int = 1) -> int:
     """Return `value` as an int if it is a whole number of at least `least`."""
     whole = isinstance(value, int) or hasattr(value, "__index__")
+    example = f"; pass for example {name}={max(least, 100)}" if name.isidentifier() else ""
     check(
         whole and not isinstance(value, bool),
-        f"{name} must be a whole number, got {value!r}; pass for example {name}={max(least, 100)}",
+        f"{name} must be a whole number, got {value!r}{example}",
     )
     number = int(value)  # type: ignore[arg-type]
     check(number >= least, f"{name} must be at least {least}, got {number}")

@@ -110,9 +110,11 @@ def evidence(
 def _known_proposal(kernel: AbstractKernel) -> AbstractDistribution:
     law = proposal_distribution(kernel)
     if law is None:
+        learned = hasattr(kernel, "outcome")  # `learn` may keep replicas, where no proposal fits
+        remedy = "learn with a larger budget=" if learned else "pass what inv.learn returned"
         raise InputError(
             "evidence needs a proposal with a known density q, and this kernel only moves from "
-            "where it is, as HMC does; pass what inv.learn returned"
+            f"where it is, as HMC does; {remedy}"
         )
     return law
 

@@ -4,6 +4,7 @@ Every check looks at the metrics and returns a finding or None. A serious findin
 draws should not be used as they are; the others are worth knowing.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -176,10 +177,10 @@ def _low_ess(metrics: Metrics) -> Finding | None:
     label = {"ess_bulk": "bulk ESS", "ess_tail": "tail ESS"}.get(kind, "ESS")
     total = metrics.draws.num_chains * metrics.draws.num_samples
     problem = f"Too few effective draws: {label} {value:.0f} of {total} draws for {name}.{rest}"
-    factor = LEAST_ESS / max(value, 1.0)
+    factor = math.ceil(LEAST_ESS / max(value, 1.0))
     _, ratio = metrics.worst(metrics.rhat, largest=True)
     more = f"inv.Until(ess={LEAST_ESS:.0f})"
-    remedy = f"about {factor:.0f} times as many draws ({more}), or a better kernel."
+    remedy = f"about {factor} times as many draws ({more}), or a better kernel."
     if ratio > DISAGREE:
         remedy = "a better kernel first: while chains disagree, more draws do not make them agree."
     return Finding("low ESS", problem, remedy)

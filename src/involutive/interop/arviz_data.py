@@ -46,8 +46,8 @@ def data_groups(draws: Draws, asked: Asked, dataset: Callable[..., Any]) -> dict
     can = known is not None and known.predict is not None
     check(
         can or not asked.posterior_predictive,
-        f"posterior_predictive needs a model that can make observations, {target.name} is a bare "
-        "density; use a NumPyro or PyMC model",
+        f"posterior_predictive needs a model with observed variables, and {target.name} has none; "
+        "use a NumPyro or PyMC model with data",
     )
     if asked.posterior_predictive and known is not None and known.predict is not None:
         add("posterior_predictive", known.predict(key_new, draws.positions))

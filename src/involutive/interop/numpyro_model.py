@@ -4,6 +4,7 @@ NumPyro's own transforms map the latent sites to R^dim; the density there includ
 log-Jacobians.
 """
 
+import math
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -23,6 +24,7 @@ from involutive.targets.target import Target
 
 require("numpyro", "numpyro")
 
+import numpyro.distributions as dist  # noqa: E402
 from numpyro import handlers  # noqa: E402
 from numpyro.infer import init_to_uniform  # noqa: E402
 from numpyro.infer.util import ModelInfo, initialize_model  # noqa: E402
@@ -58,6 +60,7 @@ def read(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Mode
         name=getattr(model, "__name__", "model"),
         constrain=constrain,
         dims={name: axes for name, axes in dims.items() if not is_data(sites[name])},
+        periods=_circles(sites),
         observed=observed(model, args, kwargs, sites, at, dims),
     )
     return Model(goal, goal.restore, info.postprocess_fn)
@@ -121,6 +124,17 @@ def _does_not_run(error: Exception) -> InputError:
         f"the model must run on the data it is given, but it raised {line}; "
         "check the shapes of the data against the model"
     )
+
+
+def _circles(sites: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """The ends of the circle of every latent site that is an angle."""
+    supports = {name: site["fn"].support for name, site in sites.items() if is_latent(site)}
+    circular = type(dist.constraints.circular)
+    return {
+        name: (-math.pi, math.pi)
+        for name, support in supports.items()
+        if isinstance(getattr(support, "base_constraint", support), circular)
+    }
 
 
 def _dims(sites: dict[str, Any]) -> dict[str, list[str]]:

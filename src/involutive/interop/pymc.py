@@ -7,20 +7,24 @@ by PyTensor. Importing PyMC's JAX bridge sets JAX's precision for the whole proc
 """
 
 import contextlib
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Scalar
 
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
 from involutive.interop.extras import require
 from involutive.interop.pymc_data import observed
 from involutive.targets.positions import Form
+from involutive.targets.supports import Angle
 from involutive.targets.target import Target
 
 if TYPE_CHECKING:
@@ -52,8 +56,10 @@ def target(model: Model) -> Target:
     found = type(model).__name__
     check(isinstance(model, pm.Model), f"model must be a pymc.Model, got {found}")
     _check_free(model)
-    density, constrain = _compile(bridge, model)
-    start = _start(model, density)
+    point = _initial_point(model)
+    circles = _circles(model, point)
+    density, constrain = _compile(bridge, model, circles)
+    start = _start(point, density, circles)
     form = Form(start)
     coords, dims = _labels(model, {name: np.ndim(x) for name, x in constrain(start).items()})
     return Target(
@@ -63,7 +69,17 @@ def target(model: Model) -> Target:
         constrain=constrain,
         dims=dims,
         coords=coords,
-        observed=observed(bridge, model, lambda x: constrain(form.restore(x)), form.restore),
+        periods={
+            variable.name: (-math.pi, math.pi)
+            for variable in model.free_RVs
+            if model.rvs_to_values[variable].name in circles
+        },
+        observed=observed(
+            bridge,
+            model,
+            lambda x: constrain(form.restore(x)),
+            lambda x: _value_variables(circles, form.restore(x))[0],
+        ),
     )
 
 
@@ -96,8 +112,35 @@ def _check_free(model: Model) -> None:
     )
 
 
-def _compile(bridge: ModuleType, model: Model) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """The log density of, and the reported variables at, a dict of value variables."""
+def _circles(model: Model, point: dict[str, np.ndarray]) -> dict[str, Angle]:
+    """The value variables that are angles.
+
+    PyMC's own are numbers on the whole line, along which the density repeats itself for ever; here
+    they are directions of points of the plane, and the density is proper.
+    """
+    circular = [
+        model.rvs_to_values[variable].name
+        for variable, transform in model.rvs_to_transforms.items()
+        if getattr(transform, "name", None) == "circular"
+    ]
+    return {name: Angle(np.shape(point[name])) for name in circular if name in point}
+
+
+def _value_variables(
+    circles: dict[str, Angle], z: dict[str, Any]
+) -> tuple[dict[str, Any], Scalar | float]:
+    """PyMC's value variables, angles from points of the plane, and the log-Jacobian of these."""
+    values, total = dict(z), 0.0
+    for name, circle in circles.items():
+        values[name], log_det = circle.constrain(jnp.ravel(z[name]))
+        total = total + log_det
+    return values, total
+
+
+def _compile(
+    bridge: ModuleType, model: Model, circles: dict[str, Angle]
+) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """The log density of, and the reported variables at, a dict of positions."""
     from pymc.util import get_default_varnames
 
     names = [variable.name for variable in model.value_vars]
@@ -109,13 +152,15 @@ def _compile(bridge: ModuleType, model: Model) -> tuple[Callable[[Any], Any], Ca
         raise _does_not_run(error) from error
 
     def density(z: dict[str, Any]) -> Array:
+        values, log_det = _value_variables(circles, z)
         with _truncation():
-            return log_density([z[name] for name in names])
+            return log_density([values[name] for name in names]) + log_det
 
     def constrain(z: dict[str, Any]) -> dict[str, Any]:
+        values, _ = _value_variables(circles, z)
         with _truncation():
-            values = outputs(*[z[name] for name in names])
-        return {variable.name: value for variable, value in zip(reported, values, strict=True)}
+            found = outputs(*[values[name] for name in names])
+        return {variable.name: value for variable, value in zip(reported, found, strict=True)}
 
     return density, constrain
 
@@ -129,8 +174,8 @@ def _truncation() -> Iterator[None]:
         yield
 
 
-def _start(model: Model, density: Callable[[Any], Any]) -> dict[str, np.ndarray]:
-    """PyMC's initial point, or one near it, of finite density."""
+def _initial_point(model: Model) -> dict[str, np.ndarray]:
+    """PyMC's initial point, by value variable."""
     from pytensor.configdefaults import config
 
     try:
@@ -138,9 +183,16 @@ def _start(model: Model, density: Callable[[Any], Any]) -> dict[str, np.ndarray]
             point = model.initial_point(random_seed=0)
     except Exception as error:
         raise _does_not_run(error) from error
-    point = {
-        variable.name: np.asarray(point[variable.name], float) for variable in model.value_vars
-    }
+    return {variable.name: np.asarray(point[variable.name], float) for variable in model.value_vars}
+
+
+def _start(
+    point: dict[str, np.ndarray], density: Callable[[Any], Any], circles: dict[str, Angle]
+) -> dict[str, np.ndarray]:
+    """PyMC's initial point as a position, or a position near it, of finite density."""
+    for name, circle in circles.items():
+        flat = circle.unconstrain(jnp.asarray(point[name]), jr.key(0))
+        point = point | {name: np.asarray(flat).reshape(2, *circle.shape)}
     random = np.random.default_rng(0)
     for attempt in range(STARTS):
         near = {

@@ -26,7 +26,12 @@ Initial = AbstractDistribution | AbstractKernel | Draws | ArrayLike | None
 
 
 def check_arguments(
-    target: Target, strategy: str, samples: ArrayLike | None, checkpoint: PathLike | None
+    target: Target,
+    strategy: str,
+    samples: ArrayLike | None,
+    checkpoint: PathLike | None,
+    resume: bool,
+    settings: LearnSettings | None,
 ) -> None:
     """Raise `InputError` if the arguments of `learn` do not fit each other."""
     check(
@@ -42,6 +47,14 @@ def check_arguments(
         strategy == "pipeline" or (samples is None and checkpoint is None),
         "strategy='bootstrap' learns from its own draws and keeps no checkpoint; "
         "leave samples= and checkpoint= out",
+    )
+    check(
+        checkpoint is not None or not resume,
+        "resume=True needs the file to go on from; pass checkpoint= as well",
+    )
+    check(
+        settings is None or isinstance(settings, LearnSettings),
+        f"settings must be inv.LearnSettings(...), got {type(settings).__name__}",
     )
 
 

@@ -117,7 +117,7 @@ def learn(
         >>> draws.positions.shape
         (8, 50, 1)
     """
-    check_arguments(target, strategy, samples, checkpoint)
+    check_arguments(target, strategy, samples, checkpoint, resume, settings)
     problem, x = problem_of(target, initial, settings, budget, key, progress, mesh)
     if strategy == "bootstrap":
         from involutive.learning.bootstrap import learn_by_bootstrap

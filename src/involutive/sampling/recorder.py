@@ -7,8 +7,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from involutive.core.errors import check
 from involutive.sampling.draws import Draws
 from involutive.sampling.trace import Trace
+from involutive.storage.format import PathLike
 from involutive.targets.target import Target
 
 FIELDS: tuple[str, ...] = (
@@ -27,7 +29,7 @@ class Recorder:
     With a folder `store`, the arrays are memory-mapped files there.
     """
 
-    def __init__(self, num_chains: int, num_samples: int, dim: int, store: str | None = None):
+    def __init__(self, num_chains: int, num_samples: int, dim: int, store: PathLike | None = None):
         self.count = 0
         shape, dtype = (num_chains, num_samples), np.dtype(jnp.result_type(float))
         self.positions = _array(store, "positions", (*shape, dim), dtype)
@@ -73,9 +75,12 @@ class Recorder:
         )
 
 
-def _array(store: str | None, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _array(
+    store: PathLike | None, name: str, shape: tuple[int, ...], dtype: np.dtype
+) -> np.ndarray:
     if store is None:
         return np.zeros(shape, dtype)
     folder = Path(store)
+    check(not folder.is_file(), f"store must name a folder, got the file {folder}")
     folder.mkdir(parents=True, exist_ok=True)
     return np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, shape)

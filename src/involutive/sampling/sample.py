@@ -47,7 +47,7 @@ def sample(
     initial: AbstractDistribution | ArrayLike | None = None,
     until: Until | None = None,
     progress: bool | None = None,
-    store: str | None = None,
+    store: PathLike | None = None,
     checkpoint: PathLike | None = None,
     resume: bool = False,
     mesh: Mesh | None = None,
@@ -94,6 +94,10 @@ def sample(
         (8, 20, 2)
     """
     check(isinstance(kernel, AbstractKernel), _not_a_kernel(kernel))
+    check(
+        checkpoint is not None or not resume,
+        "resume=True needs checkpoint=, the folder of the run to continue, got none",
+    )
     make_room()
     root = as_key(key)
     num_warmup = _check_sizes(kernel, num_chains, num_samples, num_warmup, thin)

@@ -7,6 +7,7 @@ the quantities.
 
 import math
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,9 @@ class Until:
             any(goal is not None for goal in goals),
             "Until must be given a goal, got none; pass for example Until(ess=1000, rhat=1.01)",
         )
-        for name, value, least in (("ess", self.ess, 0), ("seconds", self.seconds, 0)):
-            ok = value is None or (math.isfinite(value) and value > least)
-            check(ok, f"{name} of Until must be a positive number, got {value}")
+        for name, value in (("ess", self.ess), ("rhat", self.rhat), ("seconds", self.seconds)):
+            ok = value is None or (isinstance(value, Real) and math.isfinite(value) and value > 0)
+            check(ok, f"{name} of Until must be a positive number, got {value!r}")
         check(
             self.rhat is None or self.rhat > 1,
             f"rhat of Until must be above 1, the value of equal chains, got {self.rhat}; use 1.01",

@@ -129,6 +129,21 @@ class BlackBox:
             f"{first:.8g} and then {second:.8g} at {_words(self.described(point))}; take random "
             "numbers and changing state out of it",
         )
+        if self.has_gradient:
+            self._check_gradient(point, float(first))
+
+    def _check_gradient(self, point: np.ndarray, value: float) -> None:
+        """Call `value_and_grad` once: it must give the same value, and a gradient beside it."""
+        batch = self.density.batch(point[None], True)
+        rule = f"value_and_grad of {self.name} must return the log density and its gradient"
+        at = _words(self.described(point))
+        if batch.failures:
+            raise InputError(f"{rule}, but at {at} {_said(batch.failures[0].words)}")
+        check(
+            np.isclose(batch.outputs[0, 0], value, rtol=1e-4, atol=1e-4),
+            f"{rule}, but at {at} it gives {batch.outputs[0, 0]:.8g} where the log density is "
+            f"{value:.8g}; return the same value from both",
+        )
 
     def _note(self, points: np.ndarray, batch: Batch) -> None:
         for failure in batch.failures:
@@ -172,11 +187,11 @@ class OnHost(eqx.Module):
         """Return the log density at every row; the function is called for these rows alone."""
         points = np.asarray(points, jnp.result_type(float))
         if self.parameters is None:
-            return self.box.rows(points).astype(points.dtype)
+            return _cast(self.box.rows(points), points.dtype)
         flat, term = map(np.asarray, over_rows(self._values, points))
         values, inside = np.full(len(points), -np.inf), np.isfinite(term)
         values[inside] = self.box.rows(flat[inside]) + term[inside]
-        return values.astype(points.dtype)
+        return _cast(values, points.dtype)
 
     def check(self, points: Array | np.ndarray) -> None:
         """Call the function at flat points before any work; say what is wrong with it."""
@@ -191,6 +206,12 @@ class OnHost(eqx.Module):
         return jnp.concatenate([jnp.ravel(value) for value in values.values()]), log_term
 
 
+def _cast(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Values in the width of JAX; -1e300, which stands for "outside" elsewhere, becomes -inf."""
+    with np.errstate(over="ignore"):
+        return values.astype(dtype)
+
+
 @eqx.filter_jit
 def over_rows(function: Callable[..., PyTree], points: Array | np.ndarray) -> PyTree:
     """A function of one point at every row."""
@@ -201,7 +222,7 @@ def _value(box: BlackBox, x: Array) -> Array:
     def host(points: Array | np.ndarray) -> np.ndarray:
         rows = np.asarray(points)
         values = box.rows(rows.reshape(-1, rows.shape[-1]))
-        return values.reshape(rows.shape[:-1]).astype(rows.dtype)
+        return _cast(values.reshape(rows.shape[:-1]), rows.dtype)
 
     like = jax.ShapeDtypeStruct((), x.dtype)
     return jax.pure_callback(host, like, x, vmap_method="expand_dims")
@@ -211,7 +232,7 @@ def _slope(box: BlackBox, x: Array) -> Array:
     def host(points: Array | np.ndarray) -> np.ndarray:
         rows = np.asarray(points)
         found = box.rows(rows.reshape(-1, rows.shape[-1]), slopes=True)
-        return found.reshape(*rows.shape[:-1], -1).astype(rows.dtype)
+        return _cast(found.reshape(*rows.shape[:-1], -1), rows.dtype)
 
     like = jax.ShapeDtypeStruct((1 + box.size,), x.dtype)
     return jax.pure_callback(host, like, x, vmap_method="expand_dims")

@@ -4,14 +4,21 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from involutive.core.errors import check, check_count
 from involutive.targets.by_name import Arguments, OnParameters, arguments_of, call
+from involutive.targets.names import check_names
 from involutive.targets.parameters import Parameters
 from involutive.targets.positions import Form
 
 Vector = Float[Array, " dim"]
+TAKES = {
+    "names": "the declared parameters, by name,",
+    "dict": "the declared parameters, as one dict (arguments='vector' passes one vector),",
+    "vector": "the declared parameters, as one vector,",
+}
 
 
 class Flat(NamedTuple):
@@ -21,6 +28,7 @@ class Flat(NamedTuple):
     dim: int
     constrain: Callable[[Vector], dict[str, Array]]
     form: Form | None = None
+    takes: str | None = None  # what the density receives, for words; None for one vector
 
 
 def flattened(
@@ -35,17 +43,19 @@ def flattened(
         check(like is None, "like must be left out where parameters are declared, got both")
         how = arguments_of(log_density, dim, arguments)
         report = dim.constrain if constrain is None else OnValues(constrain, dim, how)
-        return Flat(OnParameters(log_density, dim, how), dim.dim, report)
+        return Flat(OnParameters(log_density, dim, how), dim.dim, report, takes=TAKES[how])
     if like is None:
         check(dim is not None, "dim must be given (or like=, an example position), got neither")
         return Flat(log_density, check_count("dim", dim), constrain or _as_x)
     form = Form(like)
+    check_names(form.named(jnp.zeros(form.size)))
     check(
         dim in (None, form.size),
         f"dim must match like, which holds {form.size} numbers, got dim={dim}; drop dim",
     )
     report = OnPytree(constrain, form) if constrain else form.named
-    return Flat(OnPytree(log_density, form), form.size, report, form)
+    takes = "a position shaped as like"
+    return Flat(OnPytree(log_density, form), form.size, report, form, takes)
 
 
 def of_vector(

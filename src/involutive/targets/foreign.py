@@ -57,7 +57,9 @@ def as_parameter(name: str, given: object) -> Parameter:
         return _from_scipy(given)
     if isinstance(given, tuple | list) and len(given) == 2:
         return priors.Uniform(*given)
-    raise InputError(f"{name} must be declared by {KINDS}, got {type(given).__name__}")
+    uncalled = callable(given) and getattr(given, "__module__", "").startswith("involutive.")
+    remedy = f"; call it: inv.{getattr(given, '__name__', name)}(...)" if uncalled else ""
+    raise InputError(f"{name} must be declared by {KINDS}, got {type(given).__name__}{remedy}")
 
 
 class Through(AbstractSupport):
@@ -158,17 +160,44 @@ def _from_numpyro(name: str, law: Any) -> Parameter:
         f"the prior of {name} must be continuous, but {type(law).__name__} is discrete; sum it out "
         "of the likelihood",
     )
-    shape = tuple(law.batch_shape) + tuple(law.event_shape)
-    if type(support).__name__ == "_Circular":
-        where: AbstractSupport = Angle(shape)
-    else:  # a distribution of NumPyro's exists, so NumPyro was imported
-        transform = sys.modules["numpyro.distributions"].biject_to(support)
-        where = NumpyroSupport(transform=transform, shape=shape)
+    _check_drawable(name, law)
+    where = _numpyro_support(name, law, tuple(law.batch_shape) + tuple(law.event_shape))
 
     def draw(key: Key[Array, ""]) -> Array:
         return law.sample(key)
 
     return Parameter(where, (), lambda x: jnp.sum(law.log_prob(x)), draw, type(law).__name__)
+
+
+def _check_drawable(name: str, law: Any) -> None:
+    kind = type(law).__name__
+    check(
+        kind != "Delta",
+        f"the prior of {name} must have a density, but Delta is one value; write it into the "
+        "likelihood",
+    )
+    try:
+        jax.eval_shape(law.sample, jr.key(0))
+    except NotImplementedError as error:
+        raise InputError(
+            f"the prior of {name} must be a distribution to draw from, but {kind} is not; declare "
+            "the support alone, such as inv.real() or inv.positive()"
+        ) from error
+
+
+def _numpyro_support(name: str, law: Any, shape: Shape) -> AbstractSupport:
+    if type(law.support).__name__ == "_Circular":
+        return Angle(shape)
+    # a distribution of NumPyro's exists, so NumPyro was imported
+    try:
+        transform = sys.modules["numpyro.distributions"].biject_to(law.support)
+    except NotImplementedError as error:
+        raise InputError(
+            f"the prior of {name} must have a support that NumPyro maps to the real line, but "
+            f"that of {type(law).__name__} has no such map; declare other parameters, such as "
+            "angles"
+        ) from error
+    return NumpyroSupport(transform=transform, shape=shape)
 
 
 class Quantiles(AbstractSupport):

@@ -9,18 +9,21 @@ priors. X, the distribution to start from, is the prior; a parameter without one
 its support.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Float, Key, Scalar
 
 from involutive.core.errors import check
 from involutive.targets.declare import Parameter
 from involutive.targets.foreign import as_parameter
+from involutive.targets.names import check_names
 
 GivenT = TypeVar("GivenT")
 Vector = Float[Array, " dim"]
@@ -69,6 +72,7 @@ class Parameters:
         for name, entry in self.entries.items():
             self._slices[name] = slice(self.dim, self.dim + entry.support.size)
             self.dim += entry.support.size
+        check_names(self.names, [axis for axes in self.dims.values() for axis in axes])
         self._check_coords()
 
     @property
@@ -129,6 +133,15 @@ class Parameters:
             parts.append(entry.support.unconstrain(value, key_part))
         return jnp.concatenate(parts)
 
+    def coordinate(self, i: int) -> str:
+        """Return the name of the parameter that takes a flat coordinate, such as `theta[2]`."""
+        name = next(n for n, taken in self._slices.items() if taken.start <= i < taken.stop)
+        shape = self.entries[name].shape
+        if not shape or math.prod(shape) != self.entries[name].support.size:
+            return name
+        places = np.unravel_index(i - self._slices[name].start, shape)
+        return f"{name}[{', '.join(map(str, places))}]"
+
     def initial(self) -> "Initial":
         """Return X, the distribution to start from, of the flat vector."""
         return Initial(self)
@@ -167,11 +180,14 @@ class Parameters:
         return f"Parameters({', '.join(f'{n}={e!r}' for n, e in self.entries.items())})"
 
     def _check_coords(self) -> None:
-        sizes = {
-            axis: size
-            for entry in self.entries.values()
-            for axis, size in zip(entry.dims, entry.shape, strict=False)
-        }
+        sizes = dict[str, int]()
+        for name, entry in self.entries.items():
+            for axis, size in zip(entry.dims, entry.shape, strict=False):
+                check(
+                    sizes.setdefault(axis, size) == size,
+                    f"every axis called {axis} must have one size, got {sizes[axis]} and, for "
+                    f"{name}, {size}; use another name in dims=",
+                )
         for axis, places in self.coords.items():
             wanted = sizes.get(axis)
             check(

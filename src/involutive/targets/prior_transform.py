@@ -17,6 +17,7 @@ from jaxtyping import Array
 from involutive.core.errors import InputError, check, check_count
 from involutive.core.text import first_line
 from involutive.targets.declare import Parameter
+from involutive.targets.names import check_names
 from involutive.targets.parameters import Parameters
 from involutive.targets.supports import Angle, UnitCube
 from involutive_worker import Transformed
@@ -115,6 +116,7 @@ def _transformed(transform: Callable[..., Any], u: np.ndarray, many: bool) -> np
 
 def _names(names: Sequence[str] | None, count: int) -> list[str]:
     found = [f"theta_{i}" for i in range(count)] if names is None else list(names)
+    check_names(found)
     check(
         len(found) == count and len(set(found)) == count,
         f"names must be {count} different ones, one for each parameter that prior_transform "
@@ -124,7 +126,17 @@ def _names(names: Sequence[str] | None, count: int) -> list[str]:
 
 
 def _places(name: str, places: Sequence[int] | None, dim: int) -> set[int]:
-    found = set(places or ())
+    given = list(() if places is None else places)
+    marked = [i for i, mark in enumerate(given) if mark]
+    check(
+        not any(isinstance(mark, bool | np.bool_) for mark in given),
+        f"{name} must be indices of coordinates, got a list of truth values; pass {name}={marked}",
+    )
+    check(
+        all(hasattr(place, "__index__") for place in given),
+        f"{name} must be indices of coordinates from 0 to {dim - 1}, got {given}",
+    )
+    found = set(given)
     check(
         all(0 <= place < dim for place in found),
         f"{name} must be indices of coordinates from 0 to {dim - 1}, got {sorted(found)}",

@@ -140,7 +140,7 @@ class Target(eqx.Module):
         self.observed = observed if likelihood is None else likelihood
         self.sample, self.modes, self.extent = sample, modes, extent
         self.labels = labels_of(declared, dims, coords, periods)
-        check_program(density, self.dim, self.coordinate)
+        check_program(density, self.dim, self.coordinate, flat.takes)
         if constrain is not None:
             check_constrain(self.constrain, self.dim)
         self.log_density = one_by_one(density, self.dim)
@@ -240,7 +240,9 @@ class Target(eqx.Module):
         return x if self.form is None else self.form.restore(x)
 
     def coordinate(self, i: int) -> str:
-        """The name of a flat coordinate: `x[2]`, or the name it has in `like`."""
+        """The name of a flat coordinate: `x[2]`, or that of its parameter or place in `like`."""
+        if self.parameters is not None:
+            return self.parameters.coordinate(i)
         return f"x[{i}]" if self.form is None else self.form.coordinate(i)
 
     def facts(self) -> dict[str, str]:

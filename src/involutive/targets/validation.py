@@ -47,7 +47,10 @@ def fixed_points(dim: int) -> np.ndarray:
 
 
 def check_program(
-    log_density: Callable[[Any], Any], dim: int, coordinate: Callable[[int], str] | None = None
+    log_density: Callable[[Any], Any],
+    dim: int,
+    coordinate: Callable[[int], str] | None = None,
+    takes: str | None = None,
 ) -> None:
     """Trace the density once, without running it, and say in one line what does not fit.
 
@@ -55,6 +58,7 @@ def check_program(
         log_density: a function of one flat vector.
         dim: its length.
         coordinate: the name of a coordinate, for words.
+        takes: what the user's function receives, for words; by default one vector.
     """
     try:
         reading = reading_of(log_density, dim)
@@ -63,9 +67,10 @@ def check_program(
     except Exception as error:
         line = first_line(error).rstrip(".")
         remedy = REMEDIES.get(type(error).__name__)
+        received = takes or f"one vector of shape ({dim},)"
         raise InputError(
-            f"log_density must map one vector of shape ({dim},) to a scalar with JAX operations, "
-            f"but it raised {type(error).__name__}: {line}{f'; {remedy}' if remedy else ''}"
+            f"log_density must map {received} to a scalar with JAX operations, but it raised "
+            f"{type(error).__name__}: {line}{f'; {remedy}' if remedy else ''}"
         ) from error
     _check_result(reading.out)
     _check_indices(reading)
@@ -101,7 +106,8 @@ def _check_indices(reading: Reading) -> None:
 def _refuse_flat(unread: list[int], dim: int, coordinate: Callable[[int], str]) -> None:
     if not unread:
         return
-    names = ", ".join(coordinate(i) for i in unread[:5]) + (", …" if len(unread) > 5 else "")
+    every = list(dict.fromkeys(coordinate(i) for i in unread))  # an angle takes two coordinates
+    names = ", ".join(every[:5]) + (", …" if len(every) > 5 else "")
     raise InputError(
         f"log_density must depend on every coordinate, else it has no finite integral, but it "
         f"ignores {names} of {dim}; give {'it' if len(unread) == 1 else 'them'} a prior term, or "
