@@ -23,7 +23,7 @@ help:  ## list the targets
 
 install: $(STAMP)  ## make .venv from the pins, with every extra; skipped when up to date
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt src/involutive_worker.py
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { \
 	  echo "make install needs Python 3.11, 3.12 or 3.13 with the venv module; none was found on" \
 	       "PATH or in pyenv. Install one, or name it: make PYTHON=/path/to/python" >&2; exit 2; }
