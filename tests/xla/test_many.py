@@ -37,6 +37,13 @@ def _each(function):
     ]
 
 
+def test_there_may_be_no_point_at_all():
+    none = jax.vmap(jax.vmap(_weighed, (None, 0)), (None, 0))(WEIGHTS, POINTS[:, :0])
+    assert none.shape == (2, 0)
+    none = jax.vmap(lambda x: jax.vmap(lambda y: _weighed(WEIGHTS, y))(x))(POINTS[:0])
+    assert none.shape == (0, 4)
+
+
 def test_the_same_numbers_however_it_is_mapped_or_differentiated():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b), _each(_weighed), _each(_plain))
 

@@ -36,8 +36,9 @@ def many_at_once(together: Callable) -> Callable:
         if any(mapped[:-1]):
             return _over(rows, mapped, arguments), True
         *parameters, points = arguments
-        merged = many(*parameters, points.reshape(-1, points.shape[-1]))
-        return merged.reshape(size, -1, *merged.shape[1:]), True
+        _, inner, dim = points.shape  # -1 would not do: there may be no point
+        merged = many(*parameters, points.reshape(size * inner, dim))
+        return merged.reshape(size, inner, *merged.shape[1:]), True
 
     @one.def_vmap
     def _(size: int, mapped: Sequence[bool], *arguments: Array) -> tuple[Array, bool]:

@@ -193,7 +193,12 @@ def _judge(run: Run, fitted: Fitted) -> tuple[Fitted, Learned | None, bool]:
             learned = measure(problem, fitted, jr.clone(problem.keys.judge))
             if pilot_confirms(learned, fitted.proposal.ess, problem.settings):
                 return fitted, learned, True
+            promised = fitted.proposal.ess
             fitted = run.last = with_pilot_ess(problem, fitted, learned)
+            if fitted.structured and promised >= problem.settings.poor > fitted.proposal.ess:
+                # a proposal that is poor is composed with other local moves
+                learned = measure(problem, fitted, jr.fold_in(problem.keys.early, 5))
+                fitted = run.last = with_pilot_ess(problem, fitted, learned)
         if fitted.structured:
             break
         run.begin(2)

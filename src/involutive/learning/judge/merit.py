@@ -1,7 +1,8 @@
 """Which of two measured kernels is better: by effective draws for the same work.
 
-Work is counted in operations of the density and of the proposal, so that the choice, unlike one by
-seconds, does not depend on what else the machine does.
+A kernel with enough effective draws per draw comes before one without. Work is counted in
+operations of the density and of the proposal, so that the choice, unlike one by seconds, does not
+depend on what else the machine does.
 """
 
 from dataclasses import replace
@@ -30,6 +31,17 @@ def merit(learned: Learned, problem: Problem, fitted: Fitted) -> float:
     return outcome.ess_per_draw / work_per_step(learned.kernel, problem, fitted) * 1e6
 
 
+def rank(learned: Learned, problem: Problem, fitted: Fitted) -> tuple[bool, float]:
+    """What measured kernels are compared by: whether they suffice, then their merit."""
+    return suffices(learned, problem), merit(learned, problem, fitted)
+
+
+def suffices(learned: Learned, problem: Problem) -> bool:
+    """Whether a kernel converged and has enough effective draws per draw to end learning."""
+    outcome = learned.outcome
+    return outcome.converged and outcome.ess_per_draw >= problem.settings.replicas.suffices
+
+
 def work_per_step(kernel: AbstractKernel, problem: Problem, fitted: Fitted) -> float:
     """Counted operations of one step: of the density, and of q where it is evaluated."""
     dim, evaluations = problem.target.dim, evaluations_per_step(kernel)
@@ -47,7 +59,7 @@ def best_measured(problem: Problem, fitted: Fitted, last: Learned) -> Learned:
     before = fitted.measured
     if not isinstance(before, Learned):
         return last
-    if merit(last, problem, fitted) >= merit(before, problem, fitted):
+    if rank(last, problem, fitted) >= rank(before, problem, fitted):
         return last
     then, now = before.outcome, last.outcome
     kept: Row = {"stage": "kernel measured before, kept", "ess": then.ess_per_draw}

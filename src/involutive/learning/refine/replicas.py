@@ -21,7 +21,7 @@ from involutive.kernel.adaptation import MOST, Adaptation, adapt_ladder
 from involutive.kernel.ladder import trip_rate
 from involutive.kernel.replicas import Tempered
 from involutive.learning.judge.measure import pilot_starts, run_pilot
-from involutive.learning.judge.merit import best_measured, merit
+from involutive.learning.judge.merit import best_measured, merit, rank, suffices
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.refine.local import within_mode_factor
@@ -62,17 +62,15 @@ def replicas_before_rounds(problem: Problem, fitted: Fitted) -> Fitted:
 def sufficient(problem: Problem, fitted: Fitted) -> Learned | None:
     """The best kernel that was measured before the rounds, if it makes them needless."""
     learned = fitted.measured
-    if not isinstance(learned, Learned) or not learned.outcome.converged:
-        return None
-    enough = learned.outcome.ess_per_draw >= problem.settings.replicas.suffices
-    return learned if enough else None
+    return learned if isinstance(learned, Learned) and suffices(learned, problem) else None
 
 
 def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
     """The better of a composed kernel and a ladder of replicas from its proposal to the target.
 
-    A kernel that converged is better than one that did not; of two that did, the one with more
-    effective draws per unit of work is better, of two that did not, the one with the lower R-hat.
+    A kernel that suffices is better than one that does not, then one that converged; of two that
+    did, the one with more effective draws per unit of work is better, of two that did not, the one
+    with the lower R-hat.
     """
     outcome, settings = learned.outcome, problem.settings
     if outcome.converged and outcome.ess_per_draw >= settings.replicas_below:
@@ -87,8 +85,8 @@ def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
         rival, _ = _measured_ladder(problem, spending, fitted, problem.keys.replicas)
     except KeyboardInterrupt:  # return the composed kernel
         return learned.recorded(replace(outcome, ended="interrupted"))
-    mine, theirs = (merit(one, problem, fitted) for one in (learned, rival))
-    row = _row("proposal and local move", learned, mine)
+    row = _row("proposal and local move", learned, merit(learned, problem, fitted))
+    mine, theirs = (rank(one, problem, fitted) for one in (learned, rival))
     best = rival if theirs > mine else learned
     spent = {"evaluations": rival.outcome.evaluations, "seconds": rival.outcome.seconds}
     history = [*outcome.history, row, rival.outcome.history[-1]]
