@@ -93,11 +93,7 @@ def sample(
         >>> draws.positions.shape
         (8, 20, 2)
     """
-    check(isinstance(kernel, AbstractKernel), _not_a_kernel(kernel))
-    check(
-        checkpoint is not None or not resume,
-        "resume=True needs checkpoint=, the folder of the run to continue, got none",
-    )
+    _check_arguments(kernel, checkpoint, resume)
     make_room()
     root = as_key(key)
     num_warmup = _check_sizes(kernel, num_chains, num_samples, num_warmup, thin)
@@ -120,6 +116,15 @@ def sample(
     interrupted = run.finish(progress)
     ended = {"interrupted": interrupted, "elsewhere": initial is None and kernel.starts is not None}
     return recorder.draws(kernel.target, settings | _provenance(run, share) | ended)
+
+
+def _check_arguments(kernel: AbstractKernel, checkpoint: PathLike | None, resume: bool) -> None:
+    """Check what does not depend on sizes."""
+    check(isinstance(kernel, AbstractKernel), _not_a_kernel(kernel))
+    check(
+        checkpoint is not None or not resume,
+        "resume=True needs checkpoint=, the folder of the run to continue, got none",
+    )
 
 
 def _check_sizes(
