@@ -103,7 +103,9 @@ def pymc_schools(pooled=False):
 def test_a_numpyro_model_gives_every_group():
     from numpyro import distributions as dist
 
-    draws = few(inv.interop.numpyro.target(numpyro_schools, SIGMA, SCHOOLS))
+    target = inv.interop.numpyro.target(numpyro_schools, SIGMA, SCHOOLS)
+    assert target.has_prior and not inv.targets.gaussian(1).has_prior
+    draws = few(target)
     data = draws.to_arviz(posterior_predictive=True, prior=30)
     log_likelihood = group(data, "log_likelihood")["obs"]
     assert log_likelihood.dims == ("chain", "draw", "school")

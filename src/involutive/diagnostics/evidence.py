@@ -99,7 +99,7 @@ def evidence(
         importance=important,
         bridge=joined,
         reasons=tuple(verdict.withheld() + verdict.doubts()),
-        marginal=kernel.target.prior is not None,
+        marginal=kernel.target.has_prior,
         target=kernel.target.name,
         num_samples=num_samples,
         evaluations=int(evaluations),

@@ -245,6 +245,13 @@ class Target(eqx.Module):
             return self.parameters.coordinate(i)
         return f"x[{i}]" if self.form is None else self.form.coordinate(i)
 
+    @property
+    def has_prior(self) -> bool:
+        """Whether a prior was declared or is part of a model, so that log Z is of the data."""
+        return self.prior is not None or (
+            self.observed is not None and self.observed.prior is not None
+        )
+
     def facts(self) -> dict[str, str]:
         """What is known of the target, in words."""
         facts = {"coordinates": str(self.dim)}
