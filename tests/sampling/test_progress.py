@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -37,6 +38,31 @@ def paper(monkeypatch):
     page = Paper()
     monkeypatch.setattr(module, "screen", lambda: page)
     return page
+
+
+def test_nothing_is_drawn_after_silence(paper, monkeypatch):
+    monkeypatch.setattr(module, "_SILENCED", threading.Event())
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(line):
+        begun.set()
+        may_end.wait(5)
+        paper.lines.append(line)
+
+    with Progress("learning") as bar:
+        drawn = len(paper.lines)
+        monkeypatch.setattr(paper, "show", slow)
+        drawer = threading.Thread(target=bar._redraw)
+        drawer.start()
+        begun.wait(5)
+        threading.Timer(0.05, may_end.set).start()
+        module.silence()
+        assert len(paper.lines) == drawn + 1  # the line that was being drawn is finished
+        bar._redraw()
+        assert len(paper.lines) == drawn + 1
+        drawer.join()
+    with Progress("sampling"):
+        assert len(paper.lines) == drawn + 1
 
 
 def test_stages_in_plain_words_with_the_time_left_for_the_whole(paper, monkeypatch):

@@ -19,15 +19,19 @@ TICK = 0.25  # seconds between redrawings
 BAR = 16  # characters
 EARLY = 0.02  # share of the work from which the time left is estimated; a guess
 UNFINISHED = 0.99  # maximum share that a bar shows before the work has ended
+LONGEST_DRAW = 0.2  # seconds that silence waits for a line to be finished; a guess
 
 _SILENCED = threading.Event()
+_DRAWING = threading.RLock()  # a signal may interrupt the thread that draws
 _HIDDEN: ContextVar[bool] = ContextVar("hidden", default=False)
 _OUTER: ContextVar["Progress | None"] = ContextVar("outer", default=None)
 
 
 def silence() -> None:
-    """Draw no more progress in this process."""
+    """Draw no more progress in this process; a line that another thread draws now is finished."""
     _SILENCED.set()
+    if _DRAWING.acquire(timeout=LONGEST_DRAW):
+        _DRAWING.release()
 
 
 def current() -> "Progress | None":
@@ -99,7 +103,7 @@ class Progress:
             self._token = _OUTER.set(self)
             if self.shown:
                 self._screen = screen()
-                self._screen.show(self.line())
+                self._redraw()
                 if self._screen.ticks:
                     self._ticker = threading.Thread(target=self._tick, daemon=True)
                     self._ticker.start()
@@ -177,7 +181,9 @@ class Progress:
         if self._screen is not None:
             how = "done" if kind is None else "stopped"
             parts = [f"{self.label}: {how} after {_clock(self._seconds())}", *self._reached()]
-            self._screen.close(" · ".join(parts))
+            with _DRAWING:
+                if not _SILENCED.is_set():
+                    self._screen.close(" · ".join(parts))
 
     def _what(self) -> str:
         share = self.overall()
@@ -219,10 +225,11 @@ class Progress:
         return time.perf_counter() - self.began
 
     def _redraw(self) -> None:
-        if _SILENCED.is_set():
+        if self._screen is None:
             return
-        if self._screen is not None:
-            self._screen.show(self.line())
+        with _DRAWING:
+            if not _SILENCED.is_set():
+                self._screen.show(self.line())
 
     def _tick(self) -> None:
         while not self._ended.wait(TICK):

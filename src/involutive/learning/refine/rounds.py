@@ -132,7 +132,8 @@ def train_on_draws(problem: Problem, draws: np.ndarray, found: Found) -> Fitted:
     reached: list[Row] = [{"seconds": cost.seconds, "ess": proposal.ess}]
     states = draws[: problem.settings.round_chains]
     looked = Looked(len(found.starts))
-    return Fitted(found, proposal, draws, states, draws[:0], 0, True, 0.0, looked, cost, reached)
+    settled = proposal.ess >= problem.settings.poor  # else structures are tried first
+    return Fitted(found, proposal, draws, states, draws[:0], 0, settled, 0.0, looked, cost, reached)
 
 
 def _trained(
