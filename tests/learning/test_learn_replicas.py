@@ -21,6 +21,7 @@ from involutive.learning.refine.replicas import (
     sufficient,
     try_replicas,
 )
+from involutive.learning.stages import Cost
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,13 @@ def test_replicas_come_before_rounds_only_where_the_proposal_is_poor(measured):
     problem, fitted, _ = measured
     assert replicas_before_rounds(problem, fitted) is fitted
     assert sufficient(problem, fitted) is None
+
+
+def test_a_kernel_that_suffices_carries_the_cost_of_what_came_after_it(measured):
+    problem, fitted, learned = measured
+    later = replace(fitted, measured=learned, cost=Cost(10**9, 77.0))
+    outcome = sufficient(problem, later).outcome
+    assert (outcome.evaluations, outcome.seconds) == (10**9, 77.0)
 
 
 @pytest.mark.deep

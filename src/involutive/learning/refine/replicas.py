@@ -60,9 +60,12 @@ def replicas_before_rounds(problem: Problem, fitted: Fitted) -> Fitted:
 
 
 def sufficient(problem: Problem, fitted: Fitted) -> Learned | None:
-    """The best kernel that was measured before the rounds, if it makes them needless."""
-    learned = fitted.measured
-    return learned if isinstance(learned, Learned) and suffices(learned, problem) else None
+    """The best kernel measured before the rounds, at the cost so far, if it makes them needless."""
+    learned, cost = fitted.measured, fitted.cost
+    if not isinstance(learned, Learned) or not suffices(learned, problem):
+        return None
+    spent = replace(learned.outcome, evaluations=cost.evaluations, seconds=cost.seconds)
+    return learned.recorded(spent)
 
 
 def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
