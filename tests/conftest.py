@@ -25,7 +25,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 jax.config.update("jax_compilation_cache_max_size", 2 * 1024**3)
 
 # The fast suite is mostly compilation of code that runs once; with these it takes a quarter of it.
-QUICK_TO_COMPILE = ["--xla_backend_optimization_level=1"]
+QUICK_TO_COMPILE = ["--xla_backend_optimization_level=0"]
 if jax.__version_info__ < (0, 11):  # later releases end the process at a flag they do not know
     QUICK_TO_COMPILE.append("--xla_cpu_use_fusion_emitters=false")
 

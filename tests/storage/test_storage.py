@@ -143,7 +143,8 @@ def test_functions_inside_flowjax_load_from_files_of_before():
     expected = inv.Kernel(target, inv.FunctionBlock(fb.Chain(parts)), inv.standard_normal(2))
     found = inv.load(GOLDEN / "closures.inv", target, inv.Kernel)
     z = jnp.asarray([0.3, -1.2, 0.7, 1.9])
-    np.testing.assert_array_equal(moved(found, z), moved(expected, z))
+    # two programs, which a compiler that does not optimise rounds in different places
+    np.testing.assert_allclose(moved(found, z), moved(expected, z), rtol=1e-12)
 
 
 def test_a_function_put_where_flowjax_has_its_own_is_refused(tmp_path):
