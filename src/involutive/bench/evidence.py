@@ -3,23 +3,27 @@
 For targets whose integral is known, a kernel is learned for each of some seeds and `evidence` is
 run for each of more seeds: mean absolute error of log Z, share of 95 % intervals that cover it, and
 how often the figure was withheld. With `--refuse`, proposals made to miss a mode or a tail: how
-often they are refused. With `--dynesty`, dynesty's static nested sampler beside it.
+often they are refused. Other samplers are beside it in `involutive bench --suite field`.
 """
 
 import time
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import jax
 import numpy as np
 import typer
 from flowjax.bijections import Identity
 
 from involutive import targets
 from involutive.auxiliary import GaussianMixture
-from involutive.bench.field.synthetic import NINE, NINE_SD, gaussian_log_z
+from involutive.bench.field.synthetic import (
+    NINE,
+    NINE_SD,
+    gaussian_log_z,
+    many_well,
+    many_well_log_z,
+)
 from involutive.core.text import markdown_table
 from involutive.core.types import ArrayLike
 from involutive.diagnostics.evidence import evidence
@@ -29,32 +33,29 @@ from involutive.learning.learn import learn
 from involutive.targets.target import Target
 
 CORNERS = np.array([[-40.0, -40.0], [40.0, 40.0]])  # X of the 40 modes: all of the square
-DYNESTY_LIVE = 500  # live points. Standard: its default
 
 
 class Case(NamedTuple):
-    """A target with its log Z, where to start, and the box that dynesty's prior fills."""
+    """A target with its log Z and where to start."""
 
     target: Target
     log_z: float
-    initial: np.ndarray | None
-    half_width: float
+    initial: np.ndarray | None = None
 
 
 def _forty() -> Case:
     means = np.random.default_rng(0).uniform(-40, 40, (40, 2))
-    return Case(targets.mixture(means, name="forty"), gaussian_log_z(2), CORNERS, 50.0)
+    return Case(targets.mixture(means, name="forty"), gaussian_log_z(2), CORNERS)
 
 
 CASES: dict[str, Callable[[], Case]] = {
     "nine": lambda: Case(
-        targets.mixture(NINE, sd=NINE_SD, name="nine"), gaussian_log_z(2, NINE_SD), None, 10.0
+        targets.mixture(NINE, sd=NINE_SD, name="nine"), gaussian_log_z(2, NINE_SD)
     ),
     "forty": _forty,
-    "two": lambda: Case(targets.two_modes(10), gaussian_log_z(10), None, 10.0),
-    "funnel": lambda: Case(
-        targets.funnel(10), gaussian_log_z(1, 3.0) + gaussian_log_z(9), None, 30.0
-    ),
+    "two": lambda: Case(targets.two_modes(10), gaussian_log_z(10)),
+    "funnel": lambda: Case(targets.funnel(10), gaussian_log_z(1, 3.0) + gaussian_log_z(9)),
+    "wells": lambda: Case(many_well(32), many_well_log_z(32)),
 }
 
 
@@ -128,54 +129,19 @@ def refusals(seeds: int, num_samples: int) -> list[dict[str, Any]]:
     return rows
 
 
-def nested(name: str, seeds: int) -> dict[str, Any]:
-    """dynesty's static sampler with a uniform prior on a box, its volume added to log Z."""
-    dynesty = import_module("dynesty")
-
-    case = CASES[name]()
-    compiled, dim, width = jax.jit(case.target.log_density), case.target.dim, case.half_width
-    off, stated, seconds, calls = [], [], [], []
-    for seed in range(seeds):
-        began = time.perf_counter()
-        sampler = dynesty.NestedSampler(
-            lambda x: max(float(np.nan_to_num(compiled(x.astype(np.float32)), nan=-1e300)), -1e300),
-            lambda u: width * (2 * u - 1),
-            dim,
-            nlive=DYNESTY_LIVE,
-            rstate=np.random.default_rng(seed),
-        )
-        sampler.run_nested(print_progress=False)
-        found = sampler.results
-        off.append(abs(float(found.logz[-1]) + dim * np.log(2 * width) - case.log_z))
-        stated.append(float(found.logzerr[-1]))
-        seconds.append(time.perf_counter() - began)
-        calls.append(float(np.sum(found.ncall)))
-    return {
-        "target": f"{name}, dynesty",
-        "seeds": seeds,
-        "mean absolute error": float(np.mean(off)),
-        "stated error": float(np.mean(stated)),
-        "seconds evidence": float(np.median(seconds)),
-        "evaluations": int(np.mean(calls)),
-    }
-
-
 def main(
     names: Annotated[str, typer.Option("--targets", help="Names with commas.")] = ",".join(CASES),
     kernels: Annotated[int, typer.Option(help="Kernels learned for each target.")] = 5,
     seeds: Annotated[int, typer.Option(help="Runs of evidence for each target.")] = 100,
     samples: Annotated[int, typer.Option(help="Draws of the proposal in each.")] = 20_000,
     refuse: Annotated[bool, typer.Option("--refuse", help="Planted faults instead.")] = False,
-    dynesty: Annotated[int, typer.Option(help="Runs of dynesty beside it.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the table here.")] = None,
 ) -> None:
     """Print a table of how right log Z is."""
     rows: list[dict[str, Any]] = refusals(seeds, samples) if refuse else []
     for name in () if refuse else names.split(","):
         rows.append(run(name, kernels, seeds, samples))
-        if dynesty:
-            rows.append(nested(name, dynesty))
-        print(markdown_table(rows[-2 if dynesty else -1 :]), flush=True)  # noqa: T201
+        print(markdown_table(rows[-1:]), flush=True)  # noqa: T201
     table = markdown_table(rows)
     print(table)  # noqa: T201
     if out is not None:
