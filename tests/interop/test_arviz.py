@@ -121,11 +121,20 @@ def test_what_is_not_ours_is_refused_in_one_line(schools, tmp_path):
         bridge.to_netcdf(schools, tmp_path / "missing" / "draws.nc")
 
 
-def test_dims_that_do_not_fit_are_named():
-    target = inv.Target(lambda x: -jnp.sum(x**2), 2, dims={"x": ["a", "b"]})
-    draws = inv.sample(inv.random_walk(target, 1.0), key=0, num_chains=2, num_samples=10)
-    with pytest.raises(inv.InputError, match="dims of x must name its 1 axes"):
-        draws.to_arviz()
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({"dims": {"x": ["a", "b"]}}, "dims of x must name its 1 axes"),
+        ({"dims": {"x": "axis"}}, "dims of x must name its 1 axes, as a list, got 'axis'"),
+        ({"dims": {"y": ["a"]}}, "dims must be of constrained variables, which are x, got y"),
+        ({"periods": {"phi": (0, 1)}}, "periods must be of constrained variables"),
+        ({"periods": {"x": (1, 0)}}, "periods of x must be the two ends of its circle"),
+        ({"dims": {"x": ["a"]}, "coords": {"a": [1]}}, "coords of a must have 2 places"),
+    ],
+)
+def test_labels_that_do_not_fit_are_named(labels, message):
+    with pytest.raises(inv.InputError, match=message):
+        inv.Target(lambda x: -jnp.sum(x**2), 2, **labels)
 
 
 def test_figures_agree_with_arviz():

@@ -286,6 +286,10 @@ BAD = {
         lambda: inv.Target.from_prior_transform(log_likelihood, transform, 2, names=["a"]),
         r"names must be 2 different ones, .*, got \['a'\]",
     ),
+    "names as text": (
+        lambda: inv.Target.from_prior_transform(log_likelihood, transform, 2, names="ab"),
+        "names must be a list of names, one for each parameter, got the text 'ab'",
+    ),
     "periodic": (
         lambda: inv.Target.from_prior_transform(log_likelihood, transform, 2, periodic=[2]),
         r"periodic must be indices of coordinates from 0 to 1, got \[2\]",

@@ -18,7 +18,7 @@ from jaxtyping import Array, PyTree
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
 from involutive.interop.extras import require
-from involutive.interop.numpyro_data import is_data, is_latent, observed
+from involutive.interop.numpyro_data import is_latent, observed
 from involutive.targets.positions import Form
 from involutive.targets.target import Target
 
@@ -47,6 +47,7 @@ def read(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Mode
         _check_latent(sites)
         info = _initialise(model, args, kwargs)
     dims, form = _dims(sites), Form(info.param_info.z)
+    reported = jax.eval_shape(info.postprocess_fn, info.param_info.z)
 
     def constrain(z: PyTree) -> dict[str, Any]:
         return dict(info.postprocess_fn(z))
@@ -59,7 +60,7 @@ def read(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Mode
         like=info.param_info.z,
         name=getattr(model, "__name__", "model"),
         constrain=constrain,
-        dims={name: axes for name, axes in dims.items() if not is_data(sites[name])},
+        dims={name: axes for name, axes in dims.items() if name in reported},
         periods=_circles(sites),
         observed=observed(model, args, kwargs, sites, at, dims),
     )

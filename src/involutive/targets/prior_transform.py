@@ -115,6 +115,10 @@ def _transformed(transform: Callable[..., Any], u: np.ndarray, many: bool) -> np
 
 
 def _names(names: Sequence[str] | None, count: int) -> list[str]:
+    check(
+        not isinstance(names, str),
+        f"names must be a list of names, one for each parameter, got the text {names!r}",
+    )
     found = [f"theta_{i}" for i in range(count)] if names is None else list(names)
     check_names(found)
     check(

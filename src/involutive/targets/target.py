@@ -17,12 +17,13 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from involutive._xla.lapack import one_by_one
 from involutive.core.errors import check
+from involutive.core.types import Number
 from involutive.core.views import view
 from involutive.targets.black_box import BlackBox, OnHost, box_of, over_rows
 from involutive.targets.by_name import Arguments
 from involutive.targets.executors import Executor
 from involutive.targets.flat import flattened, of_vector
-from involutive.targets.labels import Labels, labels_of
+from involutive.targets.labels import Labels, check_labels, labels_of
 from involutive.targets.observed import Observed, pointwise
 from involutive.targets.parameters import HasPriors, Parameters, as_parameters
 from involutive.targets.positions import Form
@@ -117,7 +118,7 @@ class Target(eqx.Module):
         dims: Mapping[str, Sequence[str]] | None = None,
         coords: Mapping[str, Any] | None = None,
         extent: float | None = None,
-        periods: Mapping[str, tuple[float, float]] | None = None,
+        periods: Mapping[str, tuple[Number, Number]] | None = None,
         log_likelihood: Callable[..., Any] | None = None,
         observed: Observed | None = None,
         arguments: Arguments | None = None,
@@ -141,8 +142,8 @@ class Target(eqx.Module):
         self.sample, self.modes, self.extent = sample, modes, extent
         self.labels = labels_of(declared, dims, coords, periods)
         check_program(density, self.dim, self.coordinate, flat.takes)
-        if constrain is not None:
-            check_constrain(self.constrain, self.dim)
+        shapes = check_constrain(self.constrain, self.dim)
+        check_labels(self.labels, shapes)
         self.log_density = one_by_one(density, self.dim)
 
     @classmethod

@@ -115,8 +115,8 @@ def _refuse_flat(unread: list[int], dim: int, coordinate: Callable[[int], str]) 
     )
 
 
-def check_constrain(constrain: Callable[[Any], Any], dim: int) -> None:
-    """Trace `constrain` once: it must return a dict of arrays by name."""
+def check_constrain(constrain: Callable[[Any], Any], dim: int) -> dict[str, tuple[int, ...]]:
+    """Trace `constrain` once: it must return a dict of arrays by name; return their shapes."""
     rule = "constrain must return a dict of named arrays, such as {'sigma': jnp.exp(x[0])}"
     point = jax.ShapeDtypeStruct((dim,), jnp.result_type(float))
     try:
@@ -130,6 +130,7 @@ def check_constrain(constrain: Callable[[Any], Any], dim: int) -> None:
     check(isinstance(out, dict) and out, f"{rule}, got {type(out).__name__}")
     wrong = [name for name, value in out.items() if not hasattr(value, "shape")]
     check(not wrong, f"{rule}, got no array for {', '.join(map(str, wrong))}; nest no dicts")
+    return {str(name): tuple(value.shape) for name, value in out.items()}
 
 
 # ── When work begins ────────────────────────────────────────────────────────────────────────────
