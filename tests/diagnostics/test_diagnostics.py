@@ -106,6 +106,14 @@ def test_periodic_moves(period):
     assert "Acceptance 0.99 comes with" in finding.problem and "per draw" in finding.problem
 
 
+def test_a_few_draws_are_neither_periodic_nor_in_want_of_another_kernel():
+    few = made(independent(4, 10) + 3 * np.arange(4)[:, None, None])
+    assert "periodic moves" not in kinds(made(independent(1, 5)))
+    found = {finding.kind: finding.remedy for finding in summarise(few).findings}
+    assert found["chains disagree"] == "at least 400 draws in all: so few seldom agree."
+    assert "times as many draws" in found["low ESS"]
+
+
 def test_an_orbit_through_the_origin_is_seen_in_the_square():
     start = independent(32, 1)
     positions = start * np.where(np.arange(300) % 2, -1.0, 1.0)[None, :, None]

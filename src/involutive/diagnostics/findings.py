@@ -21,6 +21,7 @@ LEAST_CHAINS, LEAST_DRAWS = 2, 8  # from which chains can be told to agree; a gu
 EXPECTED = 20  # draws that a mode should have had, for a mode without any to count; a guess
 MODE_ERROR, MODE_SCORE = 0.02, 5.0  # total variation, and standard errors of one weight; guesses
 RESTING, RESTING_SHARE = 20, 0.2  # draws without a move, and their share of a run; guesses
+RETURNING = 100  # draws in all, from which a return is no chance; a guess
 LAGS = 8  # the longest period that is looked for; a guess
 RETURN, SURE_RETURN = 0.5, 0.1  # of the distance of neighbours, at a return; guesses
 SLOW = 0.1  # effective draws per draw up to which `RETURN` is enough; a guess
@@ -65,6 +66,11 @@ class Metrics:
     share: np.ndarray | None = None
     exact: np.ndarray | None = None
     every: int = 1
+
+    @property
+    def total(self) -> int:
+        """The number of draws of all chains."""
+        return self.draws.num_chains * self.draws.num_samples
 
     @property
     def acceptance(self) -> float:
@@ -116,19 +122,28 @@ def _disagree(metrics: Metrics) -> Finding | None:
         return None
     label = "nested R-hat" if metrics.rhat.startswith("nested") else "R-hat"
     problem = f"The chains disagree: {label} is {value:.3g} for {name} (at most {most})."
-    remedy = (
+    return Finding("chains disagree", problem, _agreement(metrics))
+
+
+def _agreement(metrics: Metrics) -> str:
+    """In words, what makes chains agree, by what is known of the run and its kernel."""
+    if metrics.total < LEAST_ESS:
+        return f"at least {LEAST_ESS:.0f} draws in all: so few seldom agree."
+    if metrics.draws.provenance.get("looked"):
+        between = "the learned proposal moves too seldom between them: learn with a larger budget=."
+    else:
+        between = "learn a proposal (inv.learn) that moves between them."
+    return (
         "more warm-up and more draws if R-hat falls as chains grow; if it does not, the chains sit "
-        "in different modes: learn a proposal (inv.learn) that moves between them."
+        f"in different modes: {between}"
     )
-    return Finding("chains disagree", problem, remedy)
 
 
 def _modes(metrics: Metrics) -> Finding | None:
     if metrics.share is None or metrics.exact is None:
         return None
     share, exact = metrics.share, metrics.exact
-    total = metrics.draws.num_chains * metrics.draws.num_samples
-    missed = np.flatnonzero((share == 0) & (exact * total > EXPECTED))
+    missed = np.flatnonzero((share == 0) & (exact * metrics.total > EXPECTED))
     sizes = np.array([metrics.figures["ess_bulk"][f"mode {k}"] for k in range(exact.size)])
     noise = np.sqrt(exact * (1 - exact) / np.maximum(sizes, 1.0))
     distance = float(0.5 * np.abs(share - exact).sum())
@@ -175,18 +190,21 @@ def _low_ess(metrics: Metrics) -> Finding | None:
         return None
     name, value, kind = min(low, key=lambda row: row[1]) if low else (metrics.names[0], 0.0, "ess")
     label = {"ess_bulk": "bulk ESS", "ess_tail": "tail ESS"}.get(kind, "ESS")
-    total = metrics.draws.num_chains * metrics.draws.num_samples
-    problem = f"Too few effective draws: {label} {value:.0f} of {total} draws for {name}.{rest}"
+    problem = (
+        f"Too few effective draws: {label} {value:.0f} of {metrics.total} draws for {name}.{rest}"
+    )
     factor = math.ceil(LEAST_ESS / max(value, 1.0))
     _, ratio = metrics.worst(metrics.rhat, largest=True)
     more = f"inv.Until(ess={LEAST_ESS:.0f})"
     remedy = f"about {factor} times as many draws ({more}), or a better kernel."
-    if ratio > DISAGREE:
+    if ratio > DISAGREE and metrics.total >= LEAST_ESS:
         remedy = "a better kernel first: while chains disagree, more draws do not make them agree."
     return Finding("low ESS", problem, remedy)
 
 
 def _periodic(metrics: Metrics) -> Finding | None:
+    if metrics.total < RETURNING:
+        return None  # so few draws return by chance
     apart = lag_distances(metrics.draws.positions)
     # ESS stops summing at the first negative correlation and so overlooks a return after it:
     # a nearly complete return counts whatever ESS says
@@ -307,7 +325,7 @@ def _longest_rest(moved: np.ndarray) -> np.ndarray:
 
 
 def _share(metrics: Metrics, counts: np.ndarray) -> float:
-    return float(np.sum(counts)) / (metrics.draws.num_chains * metrics.draws.num_samples)
+    return float(np.sum(counts)) / metrics.total
 
 
 def _count(counts: np.ndarray) -> str:

@@ -82,9 +82,11 @@ def _random_walk_alone(problem: Problem, cost: Cost, ended: str, key: Key[Array,
 def _ended_advice(problem: Problem, ended: str) -> str:
     if ended == "interrupted":
         return "learning was interrupted; run it again, or resume from its checkpoint"
-    dim, judge = problem.target.dim, problem.settings.judge
-    least = int(judge.advised_evaluations * max(dim, 2))
+    dim, judge, budget = problem.target.dim, problem.settings.judge, problem.plan.budget
+    # never less than what was too little: here work went slower than the advice supposes
+    evaluations = max(judge.advised_evaluations * max(dim, 2), 2 * (budget.evaluations or 0))
+    seconds = max(judge.advised_seconds, 2 * (budget.seconds or 0))
     return (
         "the budget ended before a proposal could be measured; allow at least "
-        f"Budget(evaluations={least:_}) or {judge.advised_seconds} seconds for {dim} dimensions"
+        f"Budget(evaluations={int(evaluations):_}) or {seconds:.0f} seconds for {dim} dimensions"
     )
