@@ -231,6 +231,17 @@ def test_climbs_end_where_nothing_around_them_is_inside_the_support(monkeypatch)
     assert len(climbed.points) == 60 and len(calls) == len(DEFAULT.widths) + 1
 
 
+def test_an_infinite_density_is_named_with_its_parameters():
+    """No chain could leave such a point, and learning used to end in advice on `initial=`."""
+
+    def log_density(rate, loc):
+        return jnp.where(rate > 2.5, jnp.inf, -0.5 * (rate**2 + loc**2))
+
+    target = inv.Target(log_density, inv.Parameters(rate=inv.positive(), loc=inv.real()))
+    with pytest.raises(inv.InputError, match=r"\+inf at rate = \d.*, loc = .*; return -inf where"):
+        inv.learn(target, key=0, progress=False)
+
+
 def test_tops_of_one_mode_are_one():
     rows = rows_of(inv.targets.mog6(), 64)
     starts = 4 * np.random.default_rng(0).normal(size=(128, 2))

@@ -111,6 +111,25 @@ def test_support_holds_far_out(make, getkey):
         np.testing.assert_allclose(np.sum(value, axis=-1), 1, rtol=1e-12)
 
 
+BOUNDS = {
+    "interval": (-1, 4), "above": (2, np.inf), "below": (-np.inf, 2), "simplex": (0, 1),
+    "positive": (0, np.inf),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["float32", "float64"])
+@pytest.mark.parametrize("name", BOUNDS)
+def test_rounding_never_reaches_a_bound(name, wide):
+    """There the density of Beta(½, ½), or of a logarithm, is infinite."""
+    low, high = BOUNDS[name]
+    with jax.enable_x64(wide):
+        support = SUPPORTS[name]().support
+        ends = jnp.outer(jnp.array([-60.0, -20.0, 20.0, 60.0]), jnp.ones(support.size))
+        value = np.asarray(jax.vmap(support.constrain)(ends)[0])
+    assert value.dtype == (np.float64 if wide else np.float32)
+    assert (low < value).all() and (value < high).all()
+
+
 def drawn(law, key, count):
     """Draws of a distribution, compiled whole."""
     return jax.jit(lambda k: law.sample(k, (count,)))(key)

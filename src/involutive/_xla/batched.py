@@ -48,6 +48,7 @@ class BatchedDensity:
         evaluations: how many were made; a gradient counts as three, a Hessian as three per
             coordinate.
         spent: whether a batch was refused.
+        infinite: the first point at which the density was found to be infinite, or None.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class BatchedDensity:
     ):
         self.dim, self.block, self.evaluations = dim, block, 0
         self.limit, self.deadline, self.spent = limit, deadline, False
+        self.infinite: np.ndarray | None = None
         self.dtype = jnp.result_type(float)
         # a density of the host (a NumPy function, perhaps on a pool) is called for given rows alone
         self._on_host = getattr(function, "rows", None)
@@ -77,21 +79,27 @@ class BatchedDensity:
     def values(self, points: np.ndarray) -> np.ndarray:
         """The log density at every row."""
         if self._on_host is not None:
-            return self._each_on_host(points)
+            return self._noted(points, self._each_on_host(points))
         self._spend(len(points))
         block = WIDE if self.block == BLOCK and len(points) >= WIDE else self.block
-        return self._each(self._values, points, block)[0]
+        return self._noted(points, self._each(self._values, points, block)[0])
 
     def gradients(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The log density and its gradient at every row."""
         self._spend(GRADIENT * len(points))
         values, gradients = self._each(self._gradients, points, self.block)
-        return values, gradients
+        return self._noted(points, values), gradients
 
     def hessians(self, points: np.ndarray) -> np.ndarray:
         """The matrix of second derivatives at every row."""
         self._spend(GRADIENT * self.dim * len(points))
         return self._each(self._hessians, points, self.block)[0]
+
+    def _noted(self, points: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The values, after the first point with an infinite density was remembered."""
+        if self.infinite is None and np.isposinf(values).any():
+            self.infinite = points[np.flatnonzero(np.isposinf(values))[0]]
+        return values
 
     def _spend(self, count: int) -> None:
         if self.evaluations + count > self.limit or time.perf_counter() > self.deadline:

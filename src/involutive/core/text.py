@@ -54,6 +54,19 @@ def decimal(value: float, error: float) -> str:
     return f"{round(value, places):.{max(0, places)}f}"
 
 
+def in_words(parameters: Mapping[str, Any], most: int = 12) -> str:
+    """Values by name as a message shows them: `A = 1.2, phi = [0.5, 3.1]`."""
+
+    def number(value: Any) -> str:
+        if isinstance(value, list):
+            shown = [number(part) for part in value[:most]]
+            return f"[{', '.join(shown)}{', …' if len(value) > most else ''}]"
+        return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+    shown = [f"{name} = {number(value)}" for name, value in parameters.items()]
+    return ", ".join(shown[:most]) + (", …" if len(shown) > most else "")
+
+
 def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Render rows as a Markdown table, numbers with four significant digits."""
     columns = list(dict.fromkeys(key for row in rows for key in row))

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from involutive.core.errors import InputError, check, check_count
+from involutive.core.text import in_words
 from involutive.targets.by_name import Arguments, arguments_of
 from involutive.targets.executors import Executor, Pool
 from involutive.targets.parameters import Parameters, Vector
@@ -116,7 +117,7 @@ class BlackBox:
             if batch.failures and not batch.failures[0].words.startswith("returned"):
                 raise InputError(
                     f"log_density of {self.name} must give a number at every position, but at "
-                    f"{_words(self.described(point))} {_said(batch.failures[0].words)}"
+                    f"{in_words(self.described(point))} {_said(batch.failures[0].words)}"
                 )
             if np.isfinite(first):
                 break
@@ -126,7 +127,7 @@ class BlackBox:
         check(
             np.isclose(first, second, rtol=1e-9, atol=1e-9, equal_nan=True),
             f"log_density of {self.name} must give the same value at the same position, got "
-            f"{first:.8g} and then {second:.8g} at {_words(self.described(point))}; take random "
+            f"{first:.8g} and then {second:.8g} at {in_words(self.described(point))}; take random "
             "numbers and changing state out of it",
         )
         if self.has_gradient:
@@ -136,7 +137,7 @@ class BlackBox:
         """Call `value_and_grad` once: it must give the same value, and a gradient beside it."""
         batch = self.density.batch(point[None], True)
         rule = f"value_and_grad of {self.name} must return the log density and its gradient"
-        at = _words(self.described(point))
+        at = in_words(self.described(point))
         if batch.failures:
             raise InputError(f"{rule}, but at {at} {_said(batch.failures[0].words)}")
         check(
@@ -154,7 +155,7 @@ class BlackBox:
                 if self.failed <= NAMED:
                     warnings.warn(
                         f"log_density of {self.name} gave no number at "
-                        f"{_words(known.parameters)}: {_said(failure.words)}; the call counts as "
+                        f"{in_words(known.parameters)}: {_said(failure.words)}; the call counts as "
                         "NaN, and moves there are rejected and counted",
                         stacklevel=2,
                     )
@@ -162,14 +163,6 @@ class BlackBox:
 
 def _said(words: str) -> str:
     return words if words.startswith("it") else f"it {words}"
-
-
-def _words(parameters: dict[str, Any]) -> str:
-    def number(value: object) -> str:
-        return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-    shown = [f"{name} = {number(value)}" for name, value in parameters.items()]
-    return ", ".join(shown[:12]) + (", …" if len(shown) > 12 else "")
 
 
 class OnHost(eqx.Module):

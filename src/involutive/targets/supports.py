@@ -66,6 +66,17 @@ def _normal_log_prob(u: Array, sd: float | Array) -> Scalar:
     return jnp.sum(norm.logpdf(u, 0.0, sd))
 
 
+def _between(value: Value, low: Value | float, high: Value | float) -> Value:
+    """The value, or the nearest one between the bounds if rounding has moved it onto a bound.
+
+    There a log density such as that of Beta(½, ½) is infinite.
+    """
+    tiny = jnp.finfo(value.dtype).tiny  # numbers nearer to zero are taken for zero
+    low, high = (jnp.asarray(end, value.dtype) for end in (low, high))
+    least = jnp.maximum(jnp.nextafter(low, high), low + tiny)
+    return jnp.clip(value, least, jnp.minimum(jnp.nextafter(high, low), high - tiny))
+
+
 class Line(AbstractSupport):
     """Values with a bijection of their own shape, such as FlowJAX's; each is started from N(0, 3²).
 
@@ -98,7 +109,7 @@ class Line(AbstractSupport):
 
 
 class Half(AbstractSupport):
-    """Values on one side of a bound: `bound ± exp(u)`."""
+    """Values on one side of a bound, `bound ± exp(u)`, which is never reached."""
 
     shape: Shape = eqx.field(static=True)
     bound: float = eqx.field(static=True, default=0.0)
@@ -110,7 +121,8 @@ class Half(AbstractSupport):
 
     def constrain(self, u: Flat) -> tuple[Value, Scalar]:
         value, log_det = Exp(self.shape).transform_and_log_det(u.reshape(self.shape))
-        return self.bound + self.sign * value, log_det
+        low, high = sorted([self.bound, self.sign * math.inf])
+        return _between(self.bound + self.sign * value, low, high), log_det
 
     def unconstrain(self, value: Value, key: Key[Array, ""]) -> Flat:
         del key
@@ -124,7 +136,10 @@ class Half(AbstractSupport):
 
 
 class Interval(AbstractSupport):
-    """Values between two bounds, `low + (high - low) / (1 + exp(-u))`; started evenly between."""
+    """Values between two bounds, `low + (high - low) / (1 + exp(-u))`, which are never reached.
+
+    They are started evenly between the bounds.
+    """
 
     low: Value
     high: Value
@@ -142,6 +157,7 @@ class Interval(AbstractSupport):
             self.low + self._width * share,
             self.high - self._width * jax.nn.sigmoid(-u.reshape(self.shape)),
         )
+        value = _between(value, self.low, self.high)
         return value, log_det + jnp.sum(jnp.log(self._width))
 
     def unconstrain(self, value: Value, key: Key[Array, ""]) -> Flat:
@@ -169,9 +185,7 @@ class UnitCube(AbstractSupport):
         return math.prod(self.shape)
 
     def constrain(self, u: Flat) -> tuple[Value, Scalar]:
-        # never an end itself, where a quantile function is infinite
-        info = jnp.finfo(u.dtype)
-        value = jnp.clip(norm.cdf(u), info.tiny, 1 - info.epsneg)
+        value = _between(norm.cdf(u), 0.0, 1.0)
         return value.reshape(self.shape), jnp.sum(norm.logpdf(u))
 
     def unconstrain(self, value: Value, key: Key[Array, ""]) -> Flat:
@@ -240,7 +254,7 @@ class Simplex(AbstractSupport):
         left = jnp.cumsum(log_rest, axis=-1)  # log of what is left of the stick after each break
         before = left - log_rest
         value = jnp.concatenate([jnp.exp(before + log_share), jnp.exp(left[..., -1:])], axis=-1)
-        return value, jnp.sum(before + log_share + log_rest)
+        return _between(value, 0.0, 1.0), jnp.sum(before + log_share + log_rest)
 
     def unconstrain(self, value: Value, key: Key[Array, ""]) -> Flat:
         del key

@@ -13,9 +13,11 @@ from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
 from involutive._xla.batched import BatchedDensity, BatchedDistribution, OutOfBudget
+from involutive._xla.compilation import on_device
 from involutive._xla.threads import one_thread
-from involutive.core.errors import check
+from involutive.core.errors import InputError, check
 from involutive.core.keys import generator, split
+from involutive.core.text import in_words
 from involutive.core.types import ArrayLike, Number
 from involutive.learning.find.annealing import (
     Annealed,
@@ -35,6 +37,7 @@ from involutive.learning.find.climbs import (
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import LearnSettings, SearchSettings
 from involutive.learning.stages import Cost, Found
+from involutive.targets.target import Target
 
 
 def find_modes(problem: Problem, initial: AbstractDistribution | ArrayLike | None) -> Found:
@@ -58,6 +61,7 @@ def _find(
     annealed = _resample_or_anneal(
         density, x, draws, log_weights, key_anneal, settings, gradients, hmc
     )
+    _check_bounded(problem.target, density)
     annealed = annealed._replace(log_z=annealed.log_z + log_share)
     spikes = climbed.log_masses < annealed.log_z - settings.spike_nats
     spikes |= ~scales_resolved(climbed.tops, climbed.scales, search)
@@ -103,6 +107,18 @@ def _first_draws(
         "distribution; pass initial=, a distribution or points inside the support",
     )
     return found
+
+
+def _check_bounded(target: Target, density: BatchedDensity) -> None:
+    """Raise `InputError` if the log density was +inf: no chain could leave such a point."""
+    if density.infinite is None:
+        return
+    values = target.constrain(on_device(density.infinite))
+    at = in_words({name: np.asarray(value).tolist() for name, value in values.items()})
+    raise InputError(
+        f"the log density is +inf at {at}; return -inf where the density is zero, and a finite "
+        "value elsewhere"
+    )
 
 
 def gradients_useful(density: BatchedDensity, points: np.ndarray, settings: SearchSettings) -> bool:

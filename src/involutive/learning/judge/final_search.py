@@ -10,6 +10,7 @@ draws (`coverage.py`). Mass that chains of the kernel do visit is not missed.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import jax.random as jr
 import numpy as np
@@ -35,6 +36,13 @@ from involutive.learning.stages import Cost
 from involutive.training.likelihood import proposal_law
 
 Places = Callable[[int], np.ndarray]  # a number of places to places `(count, dim)`
+
+
+class Group(NamedTuple):
+    """A way to draw places, and whether they reach beyond the bulk of the proposal and of X."""
+
+    places: Places
+    far: bool
 
 
 @dataclass(frozen=True)
@@ -114,10 +122,15 @@ def estimate_missed(
         return FinalSearch()
     log_z, top = log_mean_exp(own), float(np.max(own))
     x = BatchedDistribution(problem.initial).draws(key_x, settings.own_draws)
-    count = _places_per_group(problem, p, q.law)
     groups = _groups(drawn, x, rng, settings)
-    sizes = count, int(settings.best * climbs) // len(groups) + 1, settings.at_once
-    best = np.concatenate([_highest_ratios(p, q, group, *sizes) for group in groups])
+    counts = [_place_count(problem, p, q.law, group.far) for group in groups]
+    keep, rows = int(settings.best * climbs) // len(groups) + 1, settings.at_once
+    best = np.concatenate(
+        [
+            _highest_ratios(p, q, group.places, count, keep, rows)
+            for group, count in zip(groups, counts, strict=True)
+        ]
+    )
     share = int(settings.random * climbs) // len(settings.widths)
     near = np.concatenate([_normal_like(x, width, rng)(share) for width in settings.widths])
     starts = np.concatenate([best, near.astype(p.dtype)])
@@ -126,7 +139,7 @@ def estimate_missed(
     found = missed(p, q, drawn, starts, log_z, top, rng, gradient, climbs)
     share = _share(found.log_mass - log_z)
     level = max(top, log_z + ABOVE) - ABOVE / 2
-    return FinalSearch(count * len(groups), climbs + len(starts), share, found.hills, level)
+    return FinalSearch(sum(counts), climbs + len(starts), share, found.hills, level)
 
 
 def _chains_visit(
@@ -183,16 +196,17 @@ def _climb_count(problem: Problem, p: BatchedDensity) -> int:
     return int(min(usual, allowed, STARTS))
 
 
-def _places_per_group(problem: Problem, p: BatchedDensity, law: AbstractDistribution) -> int:
-    """Places per group: more in many dimensions, fewer if p or q is expensive or budgets small.
+def _place_count(problem: Problem, p: BatchedDensity, law: AbstractDistribution, far: bool) -> int:
+    """Places in a group: more in many dimensions, fewer if p or q is expensive or budgets small.
 
     The share of places that see a mode falls with every dimension, by the ratio of the mode's
-    reach to the width of the group.
+    reach to the width of the group. For a mode far out it is small in few dimensions too.
     """
     settings, dim = problem.settings.look, problem.target.dim
     groups = len(settings.widths) + len(settings.stretches) + 1
     work = operations(law.log_prob, dim) + operations(problem.target.log_density, dim)
     growth = min(settings.dimension_growth ** max(dim - 2, 0), settings.most_growth)
+    growth = settings.most_growth if far else growth
     most = settings.place_draws * growth * problem.settings.search_draws
     most = min(most, settings.place_share * p.left / groups)
     return int(np.clip(settings.scanned / (work * groups), 1, max(most, 1)))
@@ -200,7 +214,7 @@ def _places_per_group(problem: Problem, p: BatchedDensity, law: AbstractDistribu
 
 def _groups(
     drawn: np.ndarray, x: np.ndarray, rng: np.random.Generator, settings: LookSettings
-) -> list[Places]:
+) -> list[Group]:
     """Ways to draw places: normal draws at every width of X, stretched draws of q, and points
     between pairs of them.
     """
@@ -218,8 +232,9 @@ def _groups(
         first, second = picked(count), picked(count)
         return first + rng.uniform(size=(count, 1)) * (second - first)
 
-    near = [_normal_like(x, width, rng) for width in settings.widths]
-    return [*near, *(partial(stretched, stretch=s) for s in settings.stretches), between]
+    around_x = [Group(_normal_like(x, width, rng), width >= 1) for width in settings.widths]
+    around_q = [Group(partial(stretched, stretch=s), s >= 2) for s in settings.stretches]
+    return [*around_x, *around_q, Group(between, far=False)]
 
 
 def _normal_like(x: np.ndarray, width: Number, rng: np.random.Generator) -> Places:

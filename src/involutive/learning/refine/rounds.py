@@ -64,7 +64,7 @@ def next_round(problem: Problem, fitted: Fitted) -> Fitted:
         fitted,
         proposal=proposal,
         draws=draws,
-        states=trace.position[:, -1],
+        states=_finite_states(trace),
         fresh=fresh,
         rounds=fitted.rounds + 1,
         settled=unchanged and proposal.ess < refine.gains * seen,
@@ -94,6 +94,14 @@ def _run(
         [local, with_wide_component(fitted.proposal.kernel, key_cover, settings)], shares
     )
     return run_chains(mover, fitted.states, _steps(fitted, settings), key_chains, spending)
+
+
+def _finite_states(trace: Trace) -> np.ndarray:
+    """The last states; those of chains that an infinite density has stopped give way to others."""
+    states, finite = trace.position[:, -1], np.flatnonzero(np.isfinite(trace.log_density[:, -1]))
+    if len(finite) in (0, len(states)):
+        return states
+    return states[np.resize(finite, len(states))]
 
 
 def polish(problem: Problem, fitted: Fitted) -> Fitted:
