@@ -140,6 +140,13 @@ def test_a_tiny_hill_outside_does_not_matter():
     assert not result.trustworthy
 
 
+def test_a_proposal_that_reaches_across_a_wall():
+    """Chains start from draws of q inside the support; those outside weigh nothing."""
+    wall = inv.Target(lambda x: jnp.where(x[0] > 0, -0.5 * jnp.sum(x**2), -jnp.inf), 2)
+    result = inv.evidence(proposal([[0.0, 0.0]], 1.1, wall), key=0, num_samples=5000)
+    assert abs(result.log_z - np.log(np.pi)) < 4 * result.error < 0.1
+
+
 def test_an_exact_proposal():
     result = inv.evidence(proposal(MEANS, 0.25), key=0, num_samples=5000)
     assert result.trustworthy and abs(result.log_z - LOG_Z) < 1e-8

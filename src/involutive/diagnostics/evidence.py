@@ -85,7 +85,7 @@ def evidence(
     drawn, forward = _weighted_draws(p, law, key_q, num_samples)
     own = draws is None
     if draws is None:
-        draws = _chains(kernel, key_chains, drawn, num_samples, progress)
+        draws = _chains(kernel, key_chains, drawn[np.isfinite(forward)], num_samples, progress)
     backward = _log_weights_of_chains(q, draws)
     important, joined = _estimates(p, draws, forward, backward)
     outside = _mass_outside(kernel, law, p, drawn, important, float(np.max(forward)), key_probe)
@@ -238,7 +238,7 @@ def _chains(
     count: int,
     progress: bool | None,
 ) -> Draws:
-    """Chains started from q; with a local move if the kernel has none of its own.
+    """Chains started from draws of q inside the support; with a local move if the kernel has none.
 
     A proposal that ignores the state never leaves its own support.
     """
@@ -246,7 +246,7 @@ def _chains(
     mover = kernel.mover
     moves = Cycle([_local(mover, drawn), mover]) if isinstance(mover, Kernel) else kernel
     warmup = max(getattr(kernel, "warmup", 0), each // 10)
-    starts = drawn[:CHAINS]
+    starts = drawn[np.arange(CHAINS) % len(drawn)]
     return sample(
         moves, key=key, num_chains=CHAINS, num_samples=each, num_warmup=warmup, initial=starts,
         progress=progress,

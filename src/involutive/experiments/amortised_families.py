@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from involutive.amortised.family import Family
@@ -14,6 +15,8 @@ NOISE = 0.5  # of one observation
 FREQUENCIES = 24  # at which the network sees a light curve's periodogram
 GROUPS = 4  # of the hierarchy
 
+Data = dict[str, Array | np.ndarray]  # one data set
+
 
 def light_curves() -> Family:
     """Nightly light curves: a frequency f and its alias 1 - f fit nearly alike.
@@ -24,7 +27,7 @@ def light_curves() -> Family:
     """
     parameters = Parameters(a=Normal(0, 1), b=Normal(0, 1), f=Uniform(0.1, 0.9), c=Normal(0, 1))
 
-    def log_likelihood(a: Array, b: Array, f: Array, c: Array, data: dict[str, Array]) -> Array:
+    def log_likelihood(a: Array, b: Array, f: Array, c: Array, data: Data) -> Array:
         residual = (data["y"] - light(data["t"], a, b, f, c)) / NOISE
         return -0.5 * jnp.sum(jnp.where(data["mask"], residual**2, 0.0))
 
@@ -42,13 +45,13 @@ def light_curves() -> Family:
     )
 
 
-def light(t: Array, a: Array, b: Array, f: Array, c: Array) -> Array:
+def light(t: Array | np.ndarray, a: Array, b: Array, f: Array, c: Array) -> Array:
     """The light at times t."""
     phase = 2 * jnp.pi * f * t
     return a * jnp.cos(phase) + b * jnp.sin(phase) + c
 
 
-def periodogram(row: dict[str, Array]) -> Float[Array, " columns"]:
+def periodogram(row: Data) -> Float[Array, " columns"]:
     """One observation's part in the sums that a least-squares fit at each frequency needs."""
     phase = 2 * jnp.pi * jnp.linspace(0.05, 0.95, FREQUENCIES) * row["t"]
     waves = jnp.concatenate([jnp.cos(phase), jnp.sin(phase)])
@@ -59,7 +62,7 @@ def hierarchy() -> Family:
     """Effects θ_j = μ + τ z_j of four groups, each measured with its own error s_j."""
     parameters = Parameters(mu=Normal(0, 2), tau=HalfNormal(2), z=Normal(0, 1, shape=(GROUPS,)))
 
-    def log_likelihood(mu: Array, tau: Array, z: Array, data: dict[str, Array]) -> Array:
+    def log_likelihood(mu: Array, tau: Array, z: Array, data: Data) -> Array:
         residual = (data["y"] - (mu + tau * z)) / data["s"]
         return -0.5 * jnp.sum(residual**2) - jnp.sum(jnp.log(data["s"]))
 

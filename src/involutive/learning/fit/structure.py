@@ -34,6 +34,7 @@ from involutive.auxiliary.em import em_student_t
 from involutive.auxiliary.hierarchical import Hierarchical
 from involutive.auxiliary.products import ProductMixture, blocks_of, interactions
 from involutive.core.keys import split
+from involutive.core.statistics import pareto_k
 from involutive.core.types import Number
 from involutive.involutions.blocks import FunctionBlock
 from involutive.involutions.symmetries import Symmetries
@@ -53,6 +54,7 @@ from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Fitted, Looked, Proposal, Row
 from involutive.learning.weights import log_mean, relative
+from involutive.training.likelihood import proposal_law
 
 Distributions = Iterator[tuple[str, AbstractDistribution]]
 
@@ -67,18 +69,22 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
     some = fitted.found.points[: problem.settings.structure.symmetry_points]
     found = symmetries(problem.target, key=key_find, points=some)
     fitted = replace(fitted, symmetries=found if len(found) else None)
-    best = fitted.proposal
+    best, enough = fitted.proposal, False
     candidates = (_product, _hierarchical, _symmetric, _heavy_tailed)
     for make, key_fit, key_judge in zip(candidates, keys[:4], keys[4:], strict=True):
         try:
+            if enough and not (
+                make is _heavy_tailed
+                and _weights_heavy(problem, spending, best, jr.fold_in(key_judge, len(candidates)))
+            ):
+                continue
             with one_thread():
                 for i, (name, law) in enumerate(make(problem, spending, fitted, key_fit)):
                     key_law = jr.fold_in(key_judge, i)
                     best = _keep_better(problem, spending, fitted, best, name, law, key_law)
         except OutOfBudget:
             break
-        if best.ess >= problem.settings.poor:
-            break
+        enough = best.ess >= problem.settings.poor
     looked = fitted.looked
     if best.components == 0 and best is not fitted.proposal:
         looked = _second_search_around(problem, spending, fitted, best.kernel, key_again)
@@ -145,6 +151,18 @@ def _keep_better(
     identity = FunctionBlock(fb.Identity((problem.target.dim,)))
     kernel = Kernel(problem.target, identity, law, problem.initial)
     return Proposal(kernel, metrics["acceptance"], metrics["ess"], 0, history)
+
+
+def _weights_heavy(
+    problem: Problem, spending: Spending, proposal: Proposal, key: Key[Array, ""]
+) -> bool:
+    """Whether the proposal's importance weights may have no variance: its tails are too light.
+
+    The effective draws that such weights promise are not borne out by chains.
+    """
+    structure, law = problem.settings.structure, proposal_law(proposal.kernel)
+    _, at = _weighted_draws(spending.density, law, structure.sample, key)
+    return pareto_k(at) > structure.tail_k
 
 
 def _uncovered(

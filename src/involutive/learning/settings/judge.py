@@ -37,6 +37,9 @@ class JudgeSettings:
             chain: steps of replicas are long. [a guess]
         pilot_seconds: the same for pilot chains. [measured likewise]
         pilot_longer: how much longer pilot chains take than the tuning before them. [a guess]
+        import_seconds: seconds left from which ArviZ is imported before the search; with fewer, no
+            pilot may be reached that needs it. [a guess; the import takes 2 s, and 24 s on a
+            machine that is busy with ten processes]
         least_ess: effective draws below which ESS and R-hat are themselves uncertain. [standard:
             Vehtari et al. 2021]
         early_chance: probability of a local move in a kernel that is returned unmeasured. [a guess]
@@ -80,6 +83,7 @@ class JudgeSettings:
     pilot_evaluations: Number = 1e7
     pilot_seconds: Number = 4.0
     pilot_longer: Number = 2.0
+    import_seconds: Number = 10.0
     least_ess: Number = 400.0
     early_chance: Number = 0.3
     early_points: int = 20

@@ -24,6 +24,8 @@ class StructureSettings:
         tail_components: maximum Student-t components. [a guess]
         tail_degrees: median degrees of freedom of the components fitted to the points found from
             which tails count as normal. [a guess]
+        tail_k: Pareto k of a structured proposal's importance weights from which Student-t
+            components are tried beside it. [standard: finite variance, Vehtari et al. 2024]
         tail_rounds: batches that Student-t components are fitted to. [a guess]
         tail_draws: share of `fit_draws` in each. [a guess]
         tail_gain: nats per draw of a step of EM, below which it ends. [a guess]
@@ -58,6 +60,7 @@ class StructureSettings:
     tail_per_mode: int = 2
     tail_components: int = 24
     tail_degrees: Number = 10.0
+    tail_k: Number = 0.5
     tail_rounds: int = 3
     tail_draws: Number = 0.25
     tail_gain: Number = 1e-3
