@@ -375,6 +375,25 @@ def test_learn_passes_its_checkpoint_on(monkeypatch):
     ]  # fmt: skip
 
 
+def test_learn_starts_from_a_proposal_of_a_similar_density(monkeypatch, capsys):
+    calls = []
+
+    def learn(target, **settings):
+        calls.append(settings)
+        return learned(target)
+
+    monkeypatch.setattr("involutive.learning.learn.learn", learn)
+    inv.save("old.inv", learned(inv.targets.mog2()))
+    command = ["learn", "posterior.py:target", "-o", "p.inv"]
+    assert cli.run([*command, "--start", "old.inv", "-q"]) == 0  # and no warning of another density
+    assert cli.run([*command, "-q"]) == 0
+    assert isinstance(calls[0]["start"], Learned) and calls[0]["start"].target.name == "plain"
+    assert "start" not in calls[1]
+    assert "there is no file none.inv" in refused(capsys, *command, "--start", "none.inv")
+    inv.save("other.inv", learned(inv.targets.gaussian(3)))
+    assert "of dimension 3, got 2" in refused(capsys, *command, "--start", "other.inv")
+
+
 def test_the_best_proposal_of_an_interrupted_run_is_written(monkeypatch, capsys):
     def learn(target, **settings):
         kernel = learned(target)
