@@ -1,5 +1,7 @@
 """ArviZ's groups on data: from a pointwise log likelihood, NumPyro and PyMC models."""
 
+from functools import wraps
+
 import arviz as az
 import jax
 import jax.numpy as jnp
@@ -49,6 +51,39 @@ def test_of_a_vector_and_of_a_pytree():
     )  # fmt: skip
     assert list(group(few(plain).to_arviz(), "log_likelihood").data_vars) == ["y"]
     assert list(group(few(nested).to_arviz(), "log_likelihood").data_vars) == ["height"]
+
+
+def of_numpy(mu):
+    """The same without its constant, in NumPy: a traced value would be refused."""
+    assert isinstance(mu, np.ndarray | np.generic)
+    return -0.5 * (Y - mu) ** 2
+
+
+NUMPY = {
+    "by name": (lambda z, mu: of_numpy(mu), {}),
+    "as a dict": (lambda p: of_numpy(p["mu"]), {}),
+    "as a vector": (lambda theta: of_numpy(theta[1]), {"arguments": "vector"}),
+    "in rows": (lambda z, mu: of_numpy(mu[:, None]), {"vectorized": True}),
+    "in rows of vectors": (
+        lambda theta: of_numpy(theta[:, 1:]), {"vectorized": True, "arguments": "vector"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pointwise", "options"), NUMPY.values(), ids=NUMPY)
+def test_of_a_numpy_function(pointwise, options):
+    """It is called as the density is; values come in the order declared, not by the alphabet."""
+
+    @wraps(pointwise)
+    def density(*given, **named):
+        return np.sum(pointwise(*given, **named), axis=-1)
+
+    parameters = inv.Parameters(z=inv.Normal(0.0, 1.0), mu=inv.Normal(0.0, 2.0))
+    target = inv.Target(density, parameters, backend="numpy", log_likelihood=pointwise, **options)
+    draws = few(target, 8)
+    found = group(draws.to_arviz(), "log_likelihood")["y"]
+    assert found.dims[:2] == ("chain", "draw") and found.shape == (2, 8, 3)
+    np.testing.assert_allclose(found, of_numpy(draws["mu"][..., None]), rtol=1e-12)
 
 
 def test_what_a_bare_density_cannot_give_is_named():
