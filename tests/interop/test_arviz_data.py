@@ -207,6 +207,9 @@ def test_schools_agree_between_numpyro_and_pymc():
             data.append(draws.to_arviz(posterior_predictive=True, prior=50))
         tables[name] = az.compare(dict(zip(("schools", "pooled"), data, strict=True)))
         az.summary(data[0])
+        az.loo(data[0])
+        if hasattr(az, "waic"):  # ArviZ 0.x
+            az.waic(data[0])
         az.plot_trace(data[0])
         az.plot_pair(data[0], var_names=["mu", "tau"])
         (az.plot_ppc if hasattr(az, "plot_ppc") else az.plot_ppc_dist)(data[0])
