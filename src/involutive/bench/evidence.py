@@ -24,6 +24,7 @@ from involutive.bench.field.synthetic import (
     many_well,
     many_well_log_z,
 )
+from involutive.core.errors import check
 from involutive.core.text import markdown_table
 from involutive.core.types import ArrayLike
 from involutive.diagnostics.evidence import evidence
@@ -138,6 +139,7 @@ def main(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the table here.")] = None,
 ) -> None:
     """Print a table of how right log Z is."""
+    check(1 <= kernels <= seeds, f"--kernels must be from 1 to {seeds}, the seeds, got {kernels}")
     rows: list[dict[str, Any]] = refusals(seeds, samples) if refuse else []
     for name in () if refuse else names.split(","):
         rows.append(run(name, kernels, seeds, samples))
