@@ -10,6 +10,7 @@ from involutive.bench import modes
 from involutive.diagnostics.compare import compare
 from involutive.diagnostics.measured import Estimate, Evidence
 from involutive.interop import arviz as bridge
+from involutive.report.sections import modes_section
 
 
 def exact(target, seed=0, chains=16, count=400):
@@ -86,6 +87,13 @@ def test_what_is_in_a_mode():
     assert abs(heavy.log_z.log_z - 1 - np.log(heavy.weight)) < 1e-12
     assert abs(draws.modes().changes - 2 * 0.25 * 0.75) < 0.03
     assert "2 modes: 0.7" in str(draws.modes()) and "<table>" in draws.modes()._repr_html_()
+
+
+def test_the_report_has_a_table_of_modes_with_their_evidence():
+    draws = exact(inv.targets.mog2(), chains=4, count=100)
+    body = modes_section(draws.modes(known(1.0, 0.01))).body
+    assert body.count("<tr>") == 3 and '<th scope="col">log Z</th>' in body and "0.3" in body
+    assert "<table" not in modes_section(exact(inv.targets.gaussian(2), count=20).modes()).body
 
 
 def test_chains_that_never_change_their_mode():

@@ -1,10 +1,12 @@
 """ArviZ's groups on data: from a pointwise log likelihood, NumPyro and PyMC models."""
 
+import warnings
 from functools import wraps
 
 import arviz as az
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -41,6 +43,26 @@ def test_a_pointwise_log_likelihood_gives_the_group():
     found = az.loo(data)
     assert np.isfinite(found.elpd_loo if hasattr(found, "elpd_loo") else found.elpd)
     assert "log_likelihood" not in draws.to_arviz(log_likelihood=False)
+
+
+@pytest.mark.filterwarnings("ignore")  # ArviZ's own, on few draws
+def test_arviz_reads_it():
+    """Its functions on either line; those of predictions: below, of a NumPyro model."""
+    data = {}
+    for sd in (1.0, 5.0):
+        parameters = inv.Parameters(mu=inv.Normal(0.0, sd), nu=inv.Normal(0.0, 1.0))
+        target = inv.Target(
+            lambda mu, nu: jnp.sum(terms(mu)), parameters, log_likelihood=lambda mu, nu: terms(mu)
+        )
+        data[f"prior of sd {sd}"] = few(target).to_arviz()
+    first, second = data.values()
+    assert list(az.summary(first).index) == ["mu", "nu"]
+    assert set(az.compare(data).index) == set(data)
+    if hasattr(az, "waic"):  # ArviZ 0.x
+        assert np.isfinite(az.waic(second).elpd_waic)
+    az.plot_trace(first)
+    az.plot_pair(second, var_names=["mu", "nu"])
+    plt.close("all")
 
 
 def test_of_a_vector_and_of_a_pytree():
@@ -152,6 +174,10 @@ def test_a_numpyro_model_gives_every_group():
     assert new.dims == ("chain", "draw", "school")
     away = (new.to_numpy() - draws["theta"]) / SIGMA
     assert abs(away.mean()) < 0.15 and abs(away.std() - 1) < 0.15
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ArviZ's own
+        (az.plot_ppc if hasattr(az, "plot_ppc") else az.plot_ppc_dist)(data)
+    plt.close("all")
     prior = group(data, "prior")
     assert prior["theta"].shape == (1, 30, 8) and abs(float(prior["mu"].std()) - 5) < 3
     assert group(data, "prior_predictive")["obs"].shape == (1, 30, 8)
