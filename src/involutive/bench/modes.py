@@ -153,7 +153,7 @@ def row_of(
         "right number": f"{right} of {len(numbers)}",
         "weights within two errors": f"{inside} of {errors.size}",
         "largest, in errors": float(errors.max(initial=0.0)),
-        "holds": right >= RIGHT * len(numbers) and inside >= allowed * errors.size,
+        "holds": right >= RIGHT * len(numbers) and bool(inside >= allowed * errors.size),
     }
 
 
