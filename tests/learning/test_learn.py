@@ -210,9 +210,8 @@ def test_x_may_be_a_kernel_draws_or_a_distribution(tiny):
     draws = inv.sample(tiny, key=3, num_chains=64, num_samples=300, progress=False)
     points = as_initial(draws, settings)
     assert points.shape == (settings.given_points, 1)
-    assert np.isin(points, draws.positions).all() and (points > 0).mean() == pytest.approx(
-        0.5, abs=0.1
-    )
+    assert np.isin(points, draws.positions).all()
+    assert (points > 0).mean() == pytest.approx(0.5, abs=0.1)
     assert as_initial(law, settings) is law
     with pytest.raises(inv.InputError, match="draws or a learned kernel, got Kernel"):
         as_initial(inv.random_walk(tiny.target, 0.5), settings)

@@ -31,6 +31,7 @@ from involutive.targets.target import Target, Vector
 CHAINS, DRAWS = 64, 500
 RIGHT = 0.95  # share of seeds in which the number must be right: 19 of 20
 TWO_ERRORS = 0.9545  # share of normal errors within two sds: what right errors would give
+CHANCE = 3.0  # sds of that share, by which right errors fall short in 1 of 700 rows
 APART = 5.0  # least distance of the 40 means, in sds: nearer ones may share one hill
 
 
@@ -140,13 +141,13 @@ def row_of(
     """The row of a density; weights are those of the seeds whose number of modes is right.
 
     It holds if the number is right in `RIGHT` of the seeds, and if no fewer weights are within two
-    errors than right errors would give, up to two sds of such a share.
+    errors than right errors would give by chance.
     """
     right = sum(number == modes for number in numbers)
     errors = np.concatenate(off) if off else np.zeros(0)
     inside = int(np.sum(errors <= 2))
     independent = max(len(off) * max(modes - 1, 1), 1)  # weights sum to one
-    allowed = TWO_ERRORS - 2 * np.sqrt(TWO_ERRORS * (1 - TWO_ERRORS) / independent)
+    allowed = TWO_ERRORS - CHANCE * np.sqrt(TWO_ERRORS * (1 - TWO_ERRORS) / independent)
     return {
         "density": name,
         "modes": modes,

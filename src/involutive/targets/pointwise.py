@@ -52,7 +52,7 @@ class PointwiseOnHost:
         wide = [value.reshape(len(points), -1) for value in values.values()]
         return {"x": np.concatenate(wide, axis=1)}
 
-    def _call(self, values: dict[str, np.ndarray]) -> Any:
+    def _call(self, values: Mapping[str, np.ndarray | np.generic]) -> Any:
         if self.how in ("names", "dict"):
             return call(self.function, values, self.how)
         return self.function(values["x"])
