@@ -28,7 +28,7 @@ def made(monkeypatch, answers) -> None:
 
 
 def test_a_row_counts_errors_intervals_and_what_was_withheld(monkeypatch):
-    made(monkeypatch, [found(0.001, 0.001)] * 18 + [found(-0.011, 0.001), found(0, 1, True)])
+    made(monkeypatch, [found(0.001, 0.001)] * 18 + [found(-0.011, 0.001), found(0.0, 1.0, True)])
     row = bench.run("nine", 2, 20, 100)
     assert row["mean absolute error"] == pytest.approx((18 * 0.001 + 0.011) / 19)
     assert (row["covered"], row["withheld"], row["not trusted"]) == ("18 of 20", 1, 1)
