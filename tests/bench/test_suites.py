@@ -145,7 +145,7 @@ def test_log_z_stands_beside_its_cost():
     ours[1] |= {"log_z_off": -0.04}
     assert integrals.cost(peer) == (3.0, 5000.0)  # set-up and sampling
     withheld = made("gmm_v1", "smc", log_z_note="the two sides disagree")
-    failed = {"target": "gmm_v1", "peer": "nautilus", "failed": "no result within 1 s"}
+    failed = {"target": "gmm_v1", "peer": "nautilus", "seed": 0, "failed": "no result within 1 s"}
     peers = ["involutive", "dynesty", "nautilus", "smc"]
     head = header("evidence", ["gmm_v1"], peers)
     lines = integrals.table(head, [*ours, peer, failed, withheld])
