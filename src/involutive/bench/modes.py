@@ -131,8 +131,9 @@ def _sampler(case: Case, number: int, exact: bool) -> Callable[[int], Draws]:
     if exact:
         return lambda seed: exact_draws(case.target, seed)
     kernel = learn(case.target, key=number, initial=case.initial, progress=False)
-    sizes = {"num_chains": CHAINS, "num_samples": DRAWS}
-    return lambda seed: sample(kernel, key=seed, progress=False, **sizes)
+    return lambda seed: sample(
+        kernel, key=seed, num_chains=CHAINS, num_samples=DRAWS, progress=False
+    )
 
 
 def row_of(
