@@ -58,8 +58,12 @@ def _cells(seeds: list[Row]) -> list[str]:
         count, f"{error:.2g}", f"{np.mean(stated):.2g}" if stated else "", f"{seconds:.1f}",
         f"{error * seconds:.3g}", f"{error**2 * seconds:.2g}",
         "" if evaluations is None else f"{evaluations:,.0f}",
-        "" if evaluations is None else f"{error * evaluations:,.3g}",
+        "" if evaluations is None else _number(error * evaluations),
     ]  # fmt: skip
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _why(row: Row) -> str:
