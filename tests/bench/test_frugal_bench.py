@@ -1,11 +1,16 @@
 """The benchmark of frugal learning counts every call, and shows the worst of its seeds."""
 
+from types import SimpleNamespace
+
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 
 from involutive import targets
+from involutive.bench import frugal
 from involutive.bench.frugal import CASES, Case, _worst, as_numpy, rows_of
+from involutive.bench.peers.base import PeerRun
 
 
 def test_every_call_is_counted():
@@ -27,6 +32,24 @@ def test_a_row_is_of_the_worst_seed():
     row = _worst("name", bad, [good, bad], 6)
     assert (row["evaluations"], row["effective"], row["right"]) == (7, 0, "1 of 2")
     assert row["verdict"] == "off" and row["allowed"] == 6
+
+
+def test_evaluations_of_a_peer_are_those_up_to_the_goal(monkeypatch):
+    """Half of the effective draws wanted: the set-up once, and twice the draws."""
+    case = CASES["mog6"]
+    sample = case.make().sample
+    assert sample is not None
+    draws = np.asarray(sample(jr.key(0), 5000)).reshape(1, 5000, 2)
+    peer = SimpleNamespace(run=lambda task: PeerRun(draws, 1.0, 1.0, 100.0, 5000.0))
+    monkeypatch.setattr(frugal, "load", lambda name: peer)
+    monkeypatch.setattr(frugal, "EXACT", 20_000)
+    row = frugal.of_peer("nautilus", "mog6", case, 0, 10_000)
+    assert row["right"] and row["effective"] == pytest.approx(5000, rel=0.2)
+    assert row["evaluations"] == pytest.approx(100 + 5000 * 10_000 / row["effective"], rel=0.01)
+    spoilt = np.where(draws[..., :1] > 4, -draws, draws)
+    peer.run = lambda task: PeerRun(spoilt, 1.0, 1.0, 100.0, 5000.0)
+    row = frugal.of_peer("nautilus", "mog6", case, 0, 10_000)
+    assert not row["right"] and row["evaluations"] == 5100
 
 
 @pytest.mark.deep

@@ -11,7 +11,16 @@ from matplotlib.figure import Figure
 
 import involutive as inv
 from involutive import bench
-from involutive.bench import compare, growth, leaderboard, posteriordb, record, suites
+from involutive.bench import (
+    compare,
+    growth,
+    integrals,
+    leaderboard,
+    posteriordb,
+    record,
+    report,
+    suites,
+)
 from involutive.bench.entry import SPREAD, Entry
 from involutive.bench.field import figures, table
 from involutive.bench.field.published import PUBLISHED
@@ -119,11 +128,42 @@ def test_the_fields_table_stands_beside_the_published_figures():
 def test_log_z_errors_are_those_of_the_protocol():
     known = Entry(lambda data: inv.targets.gaussian(1), log_z=2.0)
     said = {"log_z": 2.5, "error": 0.1, "repeats": [1.9, 2.2], "share": 0.5, "seconds": 1.0,
-            "evaluations": 5.0, "note": ""}  # fmt: skip
+            "evaluations": 5.0, "alone_seconds": 3.0, "alone_evaluations": 9.0,
+            "note": ""}  # fmt: skip
     found = figures.integral(known, said)
     assert found["log_z_off"] == 0.5 and found["log_z_error"] == pytest.approx(0.15)
     assert "log_z_off" not in figures.integral(known, said | {"log_z": None})
     assert figures.integral(known, None) == {}
+
+
+def test_log_z_stands_beside_its_cost():
+    """Error times seconds and evaluations: of the run, or of log Z alone where that is known."""
+    log_z = {"log_z_off": 0.02, "log_z_stated": 0.03, "log_z_note": ""}
+    peer = made("gmm_v1", "dynesty", **log_z)
+    ours = [made("gmm_v1", "involutive", seed, **log_z, alone_seconds=0.5, alone_evaluations=80.0)
+            for seed in (0, 1)]  # fmt: skip
+    ours[1] |= {"log_z_off": -0.04}
+    assert integrals.cost(peer) == (3.0, 5000.0)  # set-up and sampling
+    withheld = made("gmm_v1", "smc", log_z_note="the two sides disagree")
+    failed = {"target": "gmm_v1", "peer": "nautilus", "seed": 0, "failed": "no result within 1 s"}
+    peers = ["involutive", "dynesty", "nautilus", "smc"]
+    head = header("evidence", ["gmm_v1"], peers)
+    lines = integrals.table(head, [*ours, peer, failed, withheld])
+    assert lines[2:] == [
+        "| gmm_v1 | involutive | 2 of 2 | 0.03 | 0.03 | 0.5 | 0.015 | 0.00045 | 80 | 2.4 |",
+        "| gmm_v1 | dynesty | 1 of 1 | 0.02 | 0.03 | 3.0 | 0.06 | 0.0012 | 5,000 | 100 |",
+        "| gmm_v1 | nautilus | 0 of 1: no result within 1 s |  |  |  |  |  |  |  |",
+        "| gmm_v1 | smc | 0 of 1: the two sides disagree |  |  |  |  |  |  |  |",
+    ]
+    assert "## log Z" in report.markdown(head, [*ours, peer, failed])
+
+
+def test_a_suite_may_have_its_own_samplers(monkeypatch):
+    ran = []
+    monkeypatch.setattr(compare, "one", lambda p, t, *more: ran.append((t, p)) or made(t, p))
+    bench.run(suite="evidence", quick=True)
+    assert ran == [("gmm_v1", p) for p in ("involutive", "dynesty", "nautilus", "smc")]
+    assert all(suites.entry(name).log_z is not None for name in suites.EVIDENCE)
 
 
 def test_distances_have_a_floor_that_wrong_draws_are_above():

@@ -375,6 +375,25 @@ def test_learn_passes_its_checkpoint_on(monkeypatch):
     ]  # fmt: skip
 
 
+def test_learn_starts_from_a_proposal_of_a_similar_density(monkeypatch, capsys):
+    calls = []
+
+    def learn(target, **settings):
+        calls.append(settings)
+        return learned(target)
+
+    monkeypatch.setattr("involutive.learning.learn.learn", learn)
+    inv.save("old.inv", learned(inv.targets.mog2()))
+    command = ["learn", "posterior.py:target", "-o", "p.inv"]
+    assert cli.run([*command, "--start", "old.inv", "-q"]) == 0  # and no warning of another density
+    assert cli.run([*command, "-q"]) == 0
+    assert isinstance(calls[0]["start"], Learned) and calls[0]["start"].target.name == "plain"
+    assert "start" not in calls[1]
+    assert "there is no file none.inv" in refused(capsys, *command, "--start", "none.inv")
+    inv.save("other.inv", learned(inv.targets.gaussian(3)))
+    assert "of dimension 3, got 2" in refused(capsys, *command, "--start", "other.inv")
+
+
 def test_the_best_proposal_of_an_interrupted_run_is_written(monkeypatch, capsys):
     def learn(target, **settings):
         kernel = learned(target)
@@ -563,6 +582,28 @@ def test_workers_call_a_numpy_density(tmp_path, way):
     assert sum(pid != str(os.getpid()) for pid in pids) >= 4 * 10
 
 
+@pytest.mark.deep
+def test_workers_call_a_numpy_density_for_its_evidence(tmp_path, capsys):
+    """The same log Z as without, and most calls in other processes."""
+    import os
+
+    path = tmp_path / "likelihood.py"
+    path.write_text(LIKELIHOOD.replace('"pids"', repr(str(tmp_path / "pids"))))
+    law = inv.GaussianMixture(np.ones(1), np.zeros((1, 2)), 1.2 * np.eye(2)[None])
+    target = read_target(f"{path}:target")
+    inv.save("p.inv", inv.Kernel(target, inv.FunctionBlock(Identity((2,))), law))
+    found = []
+    for pool in ([], ["--workers", "2"]):
+        (tmp_path / "pids").unlink()
+        command = ["evidence", f"{path}:target", "p.inv", "--samples", "1000", "--json"]
+        assert cli.run([*command, *pool]) == 0
+        pids = (tmp_path / "pids").read_text().split()
+        found.append((last_json(capsys)["log_z"], np.mean([p != str(os.getpid()) for p in pids])))
+    (alone, none), (spread, most) = found
+    assert alone == spread == pytest.approx(np.log(2 * np.pi), abs=0.03)
+    assert none == 0 and most > 0.9
+
+
 def test_no_scheduler_at_the_address_of_dask(tmp_path, monkeypatch, capsys):
     from involutive.cli import workers
 
@@ -577,8 +618,9 @@ def test_no_scheduler_at_the_address_of_dask(tmp_path, monkeypatch, capsys):
 
 
 def test_workers_are_for_numpy_densities(capsys):
-    assert cli.run(["learn", "posterior.py:target", "--workers", "2"]) == 2
-    assert "are for NumPy densities" in capsys.readouterr().err
+    inv.save("p.inv", learned(read_target("posterior.py:target")))
+    for command in (["learn", "posterior.py:target"], ["evidence", "posterior.py:target", "p.inv"]):
+        assert "are for NumPy densities" in refused(capsys, *command, "--workers", "2")
 
 
 def test_the_doctor_says_what_is_there_and_what_is_missing(capsys, monkeypatch):

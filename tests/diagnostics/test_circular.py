@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 import involutive as inv
-from involutive.diagnostics.circular import circular_figures
+from involutive.diagnostics.circular import circular_figures, circular_mean_sd
 from involutive.interop.arviz import read_draws, to_netcdf
 
 LEVELS = (0.05, 0.95)
@@ -46,6 +46,39 @@ def test_chains_on_two_sides_of_the_circle_disagree(values):
     values = values + np.array([0, 0, 3, 3])[:, None]
     found = circular_figures(wrapped(values), (-np.pi, np.pi), LEVELS)
     assert found["r_hat"] > 1.5 and found["ess_bulk"] < 50
+
+
+def test_mean_and_sd_of_part_of_the_draws(values):
+    """As the modes of a run have them; also where all draws are one direction."""
+    ends, hours = (0.0, 24.0), np.mod(23.8 + values, 24)
+    figures = circular_figures(hours, ends, LEVELS)
+    assert circular_mean_sd(hours.ravel(), ends) == (figures["mean"], figures["sd"])
+    mean, sd = circular_mean_sd(np.full(7, 23.5), ends)
+    assert mean == pytest.approx(23.5) and sd == pytest.approx(0.0, abs=1e-6)
+
+
+def test_modes_of_an_angle_are_cut_nowhere():
+    """Two modes of an angle, one of them across the seam at ±π: each has its own mean and sd."""
+    import jax.numpy as jnp
+
+    target = inv.Target(
+        lambda phi: jnp.logaddexp(jnp.log(3.0) + 20 * jnp.cos(phi - 3.0), 20 * jnp.cos(phi)),
+        inv.Parameters(phi=inv.angle()),
+    )
+    rng = np.random.default_rng(0)
+    far = rng.uniform(size=(8, 500)) < 0.75
+    phi = np.where(far, 3.0, 0.0) + rng.vonmises(0.0, 20.0, size=far.shape)
+    flat = np.stack([np.cos(phi), np.sin(phi)], axis=2)
+    ones, none = np.ones(far.shape), np.zeros(8, int)
+    draws = inv.Draws(
+        flat, 20 * ones, ones.astype(bool), ones, none, none, none.astype(bool), target
+    )
+    heavy, light = draws.modes()
+    assert heavy.weight == pytest.approx(0.75, abs=0.02)
+    assert wrapped(heavy.mean["phi"] - 3.0) == pytest.approx(0.0, abs=0.03)
+    assert light.mean["phi"] == pytest.approx(0.0, abs=0.03)
+    exact = scipy.stats.vonmises(20).std()
+    assert (heavy.sd["phi"], light.sd["phi"]) == pytest.approx((exact, exact), rel=0.06)
 
 
 @pytest.mark.deep

@@ -1,8 +1,12 @@
 """ArviZ's groups on data: from a pointwise log likelihood, NumPyro and PyMC models."""
 
+import warnings
+from functools import wraps
+
 import arviz as az
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -41,6 +45,26 @@ def test_a_pointwise_log_likelihood_gives_the_group():
     assert "log_likelihood" not in draws.to_arviz(log_likelihood=False)
 
 
+@pytest.mark.filterwarnings("ignore")  # ArviZ's own, on few draws
+def test_arviz_reads_it():
+    """Its functions on either line; those of predictions: below, of a NumPyro model."""
+    data = {}
+    for sd in (1.0, 5.0):
+        parameters = inv.Parameters(mu=inv.Normal(0.0, sd), nu=inv.Normal(0.0, 1.0))
+        target = inv.Target(
+            lambda mu, nu: jnp.sum(terms(mu)), parameters, log_likelihood=lambda mu, nu: terms(mu)
+        )
+        data[f"prior of sd {sd}"] = few(target).to_arviz()
+    first, second = data.values()
+    assert list(az.summary(first).index) == ["mu", "nu"]
+    assert set(az.compare(data).index) == set(data)
+    if hasattr(az, "waic"):  # ArviZ 0.x
+        assert np.isfinite(az.waic(second).elpd_waic)
+    az.plot_trace(first)
+    az.plot_pair(second, var_names=["mu", "nu"])
+    plt.close("all")
+
+
 def test_of_a_vector_and_of_a_pytree():
     plain = inv.Target(lambda x: jnp.sum(terms(x[0])), 1, log_likelihood=lambda x: terms(x[0]))
     nested = inv.Target(
@@ -49,6 +73,39 @@ def test_of_a_vector_and_of_a_pytree():
     )  # fmt: skip
     assert list(group(few(plain).to_arviz(), "log_likelihood").data_vars) == ["y"]
     assert list(group(few(nested).to_arviz(), "log_likelihood").data_vars) == ["height"]
+
+
+def of_numpy(mu):
+    """The same without its constant, in NumPy: a traced value would be refused."""
+    assert isinstance(mu, np.ndarray | np.generic)
+    return -0.5 * (Y - mu) ** 2
+
+
+NUMPY = {
+    "by name": (lambda z, mu: of_numpy(mu), {}),
+    "as a dict": (lambda p: of_numpy(p["mu"]), {}),
+    "as a vector": (lambda theta: of_numpy(theta[1]), {"arguments": "vector"}),
+    "in rows": (lambda z, mu: of_numpy(mu[:, None]), {"vectorized": True}),
+    "in rows of vectors": (
+        lambda theta: of_numpy(theta[:, 1:]), {"vectorized": True, "arguments": "vector"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pointwise", "options"), NUMPY.values(), ids=NUMPY)
+def test_of_a_numpy_function(pointwise, options):
+    """It is called as the density is; values come in the order declared, not by the alphabet."""
+
+    @wraps(pointwise)
+    def density(*given, **named):
+        return np.sum(pointwise(*given, **named), axis=-1)
+
+    parameters = inv.Parameters(z=inv.Normal(0.0, 1.0), mu=inv.Normal(0.0, 2.0))
+    target = inv.Target(density, parameters, backend="numpy", log_likelihood=pointwise, **options)
+    draws = few(target, 8)
+    found = group(draws.to_arviz(), "log_likelihood")["y"]
+    assert found.dims[:2] == ("chain", "draw") and found.shape == (2, 8, 3)
+    np.testing.assert_allclose(found, of_numpy(draws["mu"][..., None]), rtol=1e-12)
 
 
 def test_what_a_bare_density_cannot_give_is_named():
@@ -117,6 +174,10 @@ def test_a_numpyro_model_gives_every_group():
     assert new.dims == ("chain", "draw", "school")
     away = (new.to_numpy() - draws["theta"]) / SIGMA
     assert abs(away.mean()) < 0.15 and abs(away.std() - 1) < 0.15
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ArviZ's own
+        (az.plot_ppc if hasattr(az, "plot_ppc") else az.plot_ppc_dist)(data)
+    plt.close("all")
     prior = group(data, "prior")
     assert prior["theta"].shape == (1, 30, 8) and abs(float(prior["mu"].std()) - 5) < 3
     assert group(data, "prior_predictive")["obs"].shape == (1, 30, 8)
@@ -172,6 +233,9 @@ def test_schools_agree_between_numpyro_and_pymc():
             data.append(draws.to_arviz(posterior_predictive=True, prior=50))
         tables[name] = az.compare(dict(zip(("schools", "pooled"), data, strict=True)))
         az.summary(data[0])
+        az.loo(data[0])
+        if hasattr(az, "waic"):  # ArviZ 0.x
+            az.waic(data[0])
         az.plot_trace(data[0])
         az.plot_pair(data[0], var_names=["mu", "tau"])
         (az.plot_ppc if hasattr(az, "plot_ppc") else az.plot_ppc_dist)(data[0])

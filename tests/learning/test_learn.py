@@ -23,6 +23,7 @@ from involutive.learning.fit.mixture import Components, count_clusters, joined
 from involutive.learning.judge.independence import independence_metrics
 from involutive.learning.learn import learn
 from involutive.learning.refine.rounds import next_round, polish
+from involutive.learning.warm_start import as_initial
 from involutive.sampling.sample import parameter_hash
 from involutive.storage.codec import Decoder, Encoder
 
@@ -197,6 +198,23 @@ def test_rounds_and_couplings_run():
     assert kernel.outcome.rounds == 1 and {"log-variance", "likelihood"} <= stages
     draws = inv.sample(kernel, key=1, num_chains=64, num_samples=200, progress=False)
     assert np.abs(draws.positions.mean((0, 1)) - [0.6, 0.4]).max() < 0.6
+
+
+def test_x_may_be_a_kernel_draws_or_a_distribution(tiny):
+    """As `initial=` takes it: a kernel's proposal, the positions of draws, the rest as it is."""
+    settings = inv.SearchSettings()
+    law = as_initial(tiny, settings)
+    drawn = np.asarray(law.sample(jr.key(0), (2000,)))
+    assert (drawn > 0).mean() == pytest.approx(0.5, abs=0.1)
+    assert np.abs(drawn).mean() == pytest.approx(0.5, abs=0.05)
+    draws = inv.sample(tiny, key=3, num_chains=64, num_samples=300, progress=False)
+    points = as_initial(draws, settings)
+    assert points.shape == (settings.given_points, 1)
+    assert np.isin(points, draws.positions).all()
+    assert (points > 0).mean() == pytest.approx(0.5, abs=0.1)
+    assert as_initial(law, settings) is law
+    with pytest.raises(inv.InputError, match="draws or a learned kernel, got Kernel"):
+        as_initial(inv.random_walk(tiny.target, 0.5), settings)
 
 
 def test_a_kernel_learned_before_is_a_start(tiny):

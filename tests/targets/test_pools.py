@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -86,6 +87,24 @@ def test_batches_are_sized_by_the_time_of_a_call():
     assert Pool(OnlyMap(), Density(densities.quadratic, vectorized=True)).size(1000) == 64
 
 
+def test_a_long_call_holds_up_no_other():
+    """The first of 40 calls ends after all the others have: one more batch in turn would wait."""
+    others, done = threading.Event(), []
+
+    def uneven(x):
+        if x[0] == 0 and not others.wait(30):
+            raise TimeoutError
+        done.append(x[0])
+        if len(done) == 39:
+            others.set()
+        return -float(x[0])
+
+    with ThreadPoolExecutor(2) as pool:
+        values = target_of(uneven, pool, 1).evaluate_rows(np.arange(40.0)[:, None])
+    np.testing.assert_array_equal(values, -np.arange(40.0))
+    assert done[-1] == 0
+
+
 def test_a_killed_worker_costs_its_calls_only(tmp_path, multiprocessing_pool):
     expected = target_of(densities.quadratic, None).evaluate_rows(POINTS)
     with ProcessPoolExecutor(2, mp_context=SPAWN) as pool:
@@ -135,8 +154,6 @@ def test_draws_do_not_depend_on_the_pool(processes):
 
 
 def test_what_cannot_be_sent_is_named():
-    import threading
-
     class Holding:
         def __init__(self):
             self.lock = threading.Lock()

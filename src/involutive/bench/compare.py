@@ -25,6 +25,11 @@ from involutive.sampling.progress import Progress
 
 SECONDS, QUICK_SECONDS = 120.0, 20.0  # a run; no new chunk of draws is begun after it
 GRACE, QUICK_GRACE = 180.0, 50.0  # seconds more before a run is ended from outside
+INTEGRALS = ("field", "evidence")  # suites in which log Z is estimated
+SUITE_PEERS = {  # the samplers of a suite that has its own; of the others, all
+    "posteriors": ["involutive", "nuts_4", "nuts_64"],
+    "evidence": ["involutive", "dynesty", "nautilus", "smc"],
+}
 QUICK_PEERS = ("involutive", "smc")  # of a quick suite that is not the default one
 Report = Callable[[str], Any]
 
@@ -70,11 +75,12 @@ def run(
         out: a folder for `bench.md`, `bench.json` and `bench.png`. Rows of the same code and sizes
             that are there are kept and not run again.
         targets: names of targets; by default all of the suite.
-        peers: names of samplers; by default all, and of `posteriors` this library and NUTS.
+        peers: names of samplers; by default all, and of `posteriors` this library and NUTS, of
+            `evidence` this library, dynesty, nautilus and SMC.
         seed: fixes everything random.
         progress: called with one line after every run.
         seconds: time a run may take before no new chunk of draws is begun.
-        suite: "default", "field", "posteriors" or "growth".
+        suite: "default", "field", "evidence", "posteriors" or "growth".
         seeds: how many seeds, from `seed` on.
         data: a folder of data files, or a clone of posteriordb.
 
@@ -136,8 +142,8 @@ def joined(paths: Sequence[str | Path], out: str | Path | None = None) -> Bench:
 
 def _peers(suite: str, quick: bool) -> list[str]:
     """The samplers that a suite runs unless others are asked for."""
-    if suite == "posteriors":
-        return ["involutive", "nuts_4", "nuts_64"]
+    if suite in SUITE_PEERS:
+        return list(SUITE_PEERS[suite])
     return list(QUICK_PEERS) if quick and suite != "default" else list(PEERS)
 
 
@@ -153,7 +159,7 @@ def one(
         folder = Path(name)
         task = {
             "peer": peer, "target": target, "seed": seed, "seconds": seconds, "quick": quick,
-            "data": None if data is None else str(data), "evidence": suite == "field",
+            "data": None if data is None else str(data), "evidence": suite in INTEGRALS,
         }  # fmt: skip
         (folder / "task.json").write_text(json.dumps(task), encoding="utf-8")
         began, load = time.perf_counter(), os.getloadavg()[0]
@@ -168,8 +174,9 @@ def one(
         known, truth = entry(target, data), reference(target, data, kept)
         made = known.make(data)
         row |= judge(made, truth, draws, figures).as_dict()
-        if suite == "field":
+        if suite in INTEGRALS:
             row |= field.integral(known, figures["integral"])
+        if suite == "field":
             row |= field.distances(known, truth, draws)
         shares = row.pop("mode_shares")
         seen = field.modes_seen(made, None if shares is None else np.asarray(shares))

@@ -39,6 +39,10 @@ def markdown(header: Row, rows: Sequence[Row]) -> str:
         from involutive.bench.field.table import table
 
         lines += ["## Beside the published figures", "", *table(header, rows), ""]
+    if header["suite"] == "evidence":
+        from involutive.bench.integrals import table as integrals
+
+        lines += ["## log Z", "", *integrals(header, rows), ""]
     for target in header["targets"]:
         found = [row for row in rows if row["target"] == target]
         if found:

@@ -23,15 +23,21 @@ from involutive.bench.targets import DEFAULT, Reference, summary, with_square
 from involutive.core.errors import check
 from involutive.targets.target import Target
 
+EVIDENCE = {  # integrals that are known, for nested samplers and SMC to estimate, too
+    **{name: FIELD[name] for name in ("gmm_v1", "gmm40_2", "funnel_10", "many_well_32")},
+    "two_modes": DEFAULT["two_modes"],
+}
 SUITES: dict[str, dict[str, Entry]] = {
     "default": DEFAULT,
     "field": FIELD,
+    "evidence": EVIDENCE,
     "posteriors": POSTERIORS,
     "growth": GROWTH,
 }
 QUICK = {  # of `--quick`, which takes ten minutes at most
     "default": ("mog6",),
     "field": FIELD_QUICK,
+    "evidence": ("gmm_v1",),
     "posteriors": ("eight_schools", "brownian_32"),
     "growth": ("dim_2", "dim_10", "modes_2", "modes_8"),
 }

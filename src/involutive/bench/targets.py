@@ -14,6 +14,7 @@ import numpy as np
 from involutive import targets
 from involutive.bench.entry import Entry
 from involutive.bench.field import models
+from involutive.bench.field.synthetic import gaussian_log_z
 from involutive.targets.target import Target
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the quantiles that are judged
@@ -61,7 +62,7 @@ DEFAULT: dict[str, Entry] = {
     "mog2_1d": _entry(targets.mog2_1d, multimodal=True),
     "mog6": _entry(targets.mog6, multimodal=True),
     "ring5": _entry(targets.ring5, multimodal=True),
-    "two_modes": _entry(lambda: targets.two_modes(10), multimodal=True),
+    "two_modes": _entry(lambda: targets.two_modes(10), log_z=gaussian_log_z(10), multimodal=True),
     "eight_modes": _entry(lambda: targets.eight_modes(20), multimodal=True),
     "breast_cancer": _entry(models.cancer, stored="breast_cancer"),
     "correlated": _entry(lambda: targets.correlated_gaussian(50)),

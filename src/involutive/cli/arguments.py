@@ -34,6 +34,12 @@ def check_proposal(path: Path) -> None:
     )
 
 
+def check_start(path: Path | None) -> None:
+    """Refuse a proposal to start from that is none; without `--start` there is nothing to check."""
+    if path is not None:
+        check_proposal(path)
+
+
 def check_draws(path: Path) -> None:
     """Refuse draws that are no file, or not NetCDF."""
     check(path.is_file(), f"DRAWS {NOT_DRAWS}, but there is no file {path}")

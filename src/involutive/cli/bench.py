@@ -14,7 +14,9 @@ from involutive.cli.speech import Speech
 def bench(
     quick: Small = False,
     out: Folder = Path("results/bench"),
-    suite: Annotated[str, typer.Option(help="default, field, posteriors or growth.")] = "default",
+    suite: Annotated[
+        str, typer.Option(help="default, field, evidence, posteriors or growth.")
+    ] = "default",
     targets: Names = None,
     peers: Names = None,
     seconds: Annotated[float | None, typer.Option(help="Time limit per run, in seconds.")] = None,
@@ -41,6 +43,8 @@ def bench(
     - `involutive bench --targets mog6 --peers involutive,nuts_64`
 
     - `involutive bench --suite field --data DIR`
+
+    - `involutive bench --suite evidence --seeds 5`
 
     - `involutive bench --merge a/bench.json,b/bench.json -o joined`
     """

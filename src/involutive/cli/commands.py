@@ -20,6 +20,7 @@ from involutive.cli.arguments import (
     check_report_out,
     check_sizes,
     check_source,
+    check_start,
 )
 from involutive.cli.bench import bench
 from involutive.cli.doctor import doctor
@@ -43,6 +44,7 @@ from involutive.cli.options import (
     Seed,
     Small,
     Source,
+    Start,
     Thin,
     Warmup,
     Wide,
@@ -115,6 +117,7 @@ def learn(
         Path | None, typer.Option(help="Save what was learned in this file after every stage.")
     ] = None,
     resume: Resume = False,
+    start: Start = None,
     workers: Workers = None,
     dask: Dask = None,
     x64: Wide = False,
@@ -137,20 +140,24 @@ def learn(
 
     - `involutive learn likelihood.py:target --workers 4`
 
+    - `involutive learn new_data.py:target -o new.inv --start proposal.inv`
+
     - `involutive learn model.py:model --resume`  (continues where Ctrl-C stopped the same command)
     """
     check_source(source)
     check_file_out(out)
+    check_start(start)
     if checkpoint is None and resume:
         checkpoint = out.with_name(out.name + ".checkpoint")
-    given = {"seconds": seconds, "workers": workers, "dask": dask, "seed": seed or None, "x64": x64}
+    given = {"seconds": seconds, "start": start, "workers": workers, "dask": dask,
+             "seed": seed or None, "x64": x64}  # fmt: skip
     patience.keeps(checkpoint, f"involutive learn {source} -o {out}" + as_options(given))
     machine.set_up(distributed, coordinator, num_processes, process_id, x64)
     from involutive.cli.learning import learn_and_save
 
     interrupted = learn_and_save(source, out, Speech(quiet, json), {
         "key": seed, "budget": seconds, "checkpoint": checkpoint, "resume": resume,
-    }, workers, dask)  # fmt: skip
+    }, start, workers, dask)  # fmt: skip
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 

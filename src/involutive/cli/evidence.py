@@ -7,7 +7,7 @@ import typer
 
 from involutive.cli import machine
 from involutive.cli.arguments import check_file_out, check_proposal, check_source
-from involutive.cli.options import Json, Quiet, Seed, Source
+from involutive.cli.options import Dask, Json, Quiet, Seed, Source, Workers
 from involutive.cli.speech import Speech
 
 
@@ -21,6 +21,8 @@ def evidence(
             "--out", "-o", help="File to write the result to, as JSON for `involutive report`."
         ),
     ] = None,
+    workers: Workers = None,
+    dask: Dask = None,
     seed: Seed = 2,
     quiet: Quiet = False,
     json: Json = False,
@@ -33,6 +35,8 @@ def evidence(
     - `involutive evidence posterior.py:target proposal.inv`
 
     - `involutive evidence posterior.py:target proposal.inv -o evidence.json`
+
+    - `involutive evidence likelihood.py:target proposal.inv --workers 4`
     """
     check_source(source)
     check_proposal(proposal)
@@ -42,5 +46,5 @@ def evidence(
     from involutive.cli.integrating import integrate
 
     speech = Speech(quiet, json)
-    found = integrate(source, proposal, samples, seed, out, speech)
+    found = integrate(source, proposal, samples, seed, out, speech, workers, dask)
     speech.result(found)

@@ -6,6 +6,7 @@ from typing import Any
 
 from involutive.cli.source import read_target
 from involutive.cli.speech import Speech
+from involutive.cli.workers import on_workers
 from involutive.core.errors import InputError, check
 from involutive.core.text import as_json
 from involutive.diagnostics.evidence import evidence
@@ -15,11 +16,14 @@ from involutive.storage.save_load import load
 
 
 def integrate(
-    source: str, proposal: Path, samples: int, seed: int, out: Path | None, speech: Speech
-) -> dict[str, Any]:
+    source: str, proposal: Path, samples: int, seed: int, out: Path | None, speech: Speech,
+    workers: int | None = None, dask: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Estimate the evidence, say it, write it if asked to; return it as plain numbers."""
-    kernel = load(proposal, read_target(source))
-    found = evidence(kernel, key=seed, num_samples=samples, progress=speech.progress)
+    target = read_target(source)
+    kernel = load(proposal, target)
+    with on_workers(target, source, workers, dask):
+        found = evidence(kernel, key=seed, num_samples=samples, progress=speech.progress)
     speech.say(found)
     record = as_json(found.record())
     if out is not None:

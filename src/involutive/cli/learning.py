@@ -1,5 +1,6 @@
 """`involutive learn`: read the target, learn, save; in one process, for which the others wait."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ from involutive.cli.source import read_target
 from involutive.cli.speech import Speech
 from involutive.cli.workers import on_workers
 from involutive.learning import learn as recipe
-from involutive.storage.save_load import save
+from involutive.learning.outcome import Learned
+from involutive.storage.save_load import load, save
+from involutive.targets.target import Target
 
 
 def learn_and_save(
@@ -17,6 +20,7 @@ def learn_and_save(
     out: Path,
     speech: Speech,
     plan: dict[str, Any],
+    start: Path | None = None,
     workers: int | None = None,
     dask: str | None = None,
 ) -> bool:
@@ -27,6 +31,7 @@ def learn_and_save(
         out: the proposal to write.
         speech: how to speak.
         plan: what to pass on to `learn`.
+        start: a proposal learned for a similar density, to begin with.
         workers: processes that call a NumPy density.
         dask: the address of a Dask scheduler whose workers do.
 
@@ -34,6 +39,8 @@ def learn_and_save(
         Whether it was interrupted; the best proposal so far is written then.
     """
     target, interrupted = read_target(source), False
+    if start is not None:
+        plan = plan | {"start": _learned_before(start, target)}
     if machine.first_process():
         with patience.raising(), on_workers(target, source, workers, dask):
             kernel = recipe.learn(target, progress=speech.progress, **plan)
@@ -49,3 +56,10 @@ def learn_and_save(
         speech.result(found | kept)
     machine.wait_for_all("learned")
     return interrupted
+
+
+def _learned_before(path: Path, target: Target) -> Learned:
+    """A saved proposal for another density; that it is another one needs no warning here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* was saved for another density", UserWarning)
+        return load(path, target)

@@ -51,6 +51,14 @@ Resume = Annotated[
     bool,
     typer.Option("--resume", help="Continue the run in --checkpoint (by default OUT.checkpoint)."),
 ]
+Start = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PROPOSAL",
+        help="A proposal learned for a similar density (new data, another prior); it is adapted "
+        "with importance weights, and no search is made.",
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(help="Number of processes that evaluate a NumPy density; by default none."),

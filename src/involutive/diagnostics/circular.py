@@ -34,7 +34,7 @@ def circular_figures(
     mean = mean_turn(turn)
     unit = (ends[1] - ends[0]) / (2 * np.pi)
     off = np.mod(turn - mean + np.pi, 2 * np.pi) - np.pi
-    length = float(np.hypot(np.cos(turn).mean(), np.sin(turn).mean()))
+    length = resultant(turn)
     both = np.stack([np.cos(turn), np.sin(turn)], axis=2)
     low, high = np.quantile(off, interval)
 
@@ -43,12 +43,26 @@ def circular_figures(
 
     return {
         "mean": place(mean),
-        "sd": float(unit * np.sqrt(-2 * np.log(max(length, np.finfo(float).tiny)))),
+        "sd": float(unit * np.sqrt(-2 * np.log(length))),
         "5%": place(mean + low),
         "95%": place(mean + high),
         "ess_bulk": float(np.min(ess(both))),
         "ess_tail": float(np.min(ess(both, "tail"))),
         "r_hat": float(np.max(rhat(both))),
-        "mcse": float(unit * mcse(np.sin(off)) / max(length, np.finfo(float).tiny)),
+        "mcse": float(unit * mcse(np.sin(off)) / length),
         "nested_r_hat": max(nested_rhat(part, superchains) for part in np.moveaxis(both, 2, 0)),
     }
+
+
+def circular_mean_sd(values: np.ndarray, ends: tuple[float, float]) -> tuple[float, float]:
+    """The mean direction and the circular sd of one angle, in its own units."""
+    turn = as_turn(values, ends)
+    unit = (ends[1] - ends[0]) / (2 * np.pi)
+    mean = ends[0] + unit * mean_turn(turn)
+    return float(mean), float(unit * np.sqrt(-2 * np.log(resultant(turn))))
+
+
+def resultant(turn: np.ndarray) -> float:
+    """The mean length R of directions in radians, within (0, 1]: 1 where all are the same."""
+    length = float(np.hypot(np.cos(turn).mean(), np.sin(turn).mean()))
+    return min(max(length, np.finfo(float).tiny), 1.0)

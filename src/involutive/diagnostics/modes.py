@@ -12,10 +12,11 @@ from involutive._xla.cost import SEARCH_OPERATIONS, affordable, operations
 from involutive.core.errors import InputError, check
 from involutive.core.statistics import mcse
 from involutive.core.text import decimal
+from involutive.diagnostics.circular import circular_mean_sd
 from involutive.diagnostics.hills import hills
 from involutive.diagnostics.measured import Estimate, Evidence
 from involutive.sampling.draws import Draws
-from involutive.sampling.quantities import quantities
+from involutive.sampling.quantities import Quantities, quantities
 
 LOOKED_AT = 1500  # draws that climb; the others belong to the mode of the nearest of these
 FEW = 200  # the same for a density of much work
@@ -30,7 +31,7 @@ class Mode:
     Attributes:
         weight: the share of draws in it.
         error: the Monte Carlo standard error of that share.
-        mean, sd: of every parameter inside the mode, by name.
+        mean, sd: of every parameter inside the mode, by name; of an angle, those of a circle.
         log_density: the highest log density of its draws.
         chains: how many chains visited it.
         log_z: the mode's own log Z, where the evidence is known.
@@ -155,30 +156,38 @@ def modes_of(draws: Draws, evidence: Evidence | None = None) -> Modes:
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     labels = place[labels]
-    scalars = (draws.derived or quantities(draws.target, draws.positions)).scalars()
-    each = tuple(_mode(draws, labels == number, scalars, evidence) for number in range(order.size))
+    known = draws.derived or quantities(draws.target, draws.positions)
+    each = tuple(_mode(draws, labels == number, known, evidence) for number in range(order.size))
     changes = float(np.mean(labels[:, 1:] != labels[:, :-1])) if labels.shape[1] > 1 else 0.0
     return Modes(each, labels, changes, draws.target.name)
 
 
-def _mode(
-    draws: Draws, inside: np.ndarray, scalars: dict[str, np.ndarray], evidence: Evidence | None
-) -> Mode:
+def _mode(draws: Draws, inside: np.ndarray, known: Quantities, evidence: Evidence | None) -> Mode:
     weight = float(inside.mean())
     error = float(np.nan_to_num(mcse(inside.astype(float)))) if not inside.all() else 0.0
     log_z = None
     if evidence is not None and not evidence.withheld:
         spread = float(np.hypot(evidence.error, error / weight))
         log_z = Estimate(evidence.log_z + float(np.log(weight)), spread)
+    angles = known.angles()
+    found = {name: _mean_sd(values[inside], angles.get(name))
+             for name, values in known.scalars().items()}  # fmt: skip
     return Mode(
         weight=weight,
         error=error,
-        mean={name: float(values[inside].mean()) for name, values in scalars.items()},
-        sd={name: float(values[inside].std()) for name, values in scalars.items()},
+        mean={name: mean for name, (mean, _) in found.items()},
+        sd={name: sd for name, (_, sd) in found.items()},
         log_density=float(np.max(draws.log_density[inside])),
         chains=int(inside.any(axis=1).sum()),
         log_z=log_z,
     )
+
+
+def _mean_sd(values: np.ndarray, ends: tuple[float, float] | None) -> tuple[float, float]:
+    """Mean and sd of one quantity; of an angle, whose circle has those ends, the circular ones."""
+    if ends is not None:
+        return circular_mean_sd(values, ends)
+    return float(values.mean()), float(values.std())
 
 
 def _labels(draws: Draws) -> np.ndarray:

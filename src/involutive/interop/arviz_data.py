@@ -12,7 +12,7 @@ from involutive.core.errors import check
 from involutive.core.keys import split
 from involutive.sampling.draws import Draws
 from involutive.sampling.quantities import over
-from involutive.targets.observed import Observed, Prior
+from involutive.targets.observed import Observed, OnRows, Prior
 from involutive.targets.target import Target
 
 MOST = 50_000_000  # numbers of a log likelihood that is worked out without being asked for
@@ -66,6 +66,8 @@ def _log_likelihood(draws: Draws, known: Observed, asked: bool | None) -> dict[s
     )
     if known.log_likelihood is None or asked is False:
         return {}
+    if isinstance(known.log_likelihood, OnRows):
+        return _on_rows(known.log_likelihood, draws, asked)
     point = jax.ShapeDtypeStruct((draws.target.dim,), draws.positions.dtype)
     with jax.debug_key_reuse(False):
         shapes = jax.eval_shape(known.log_likelihood, point)
@@ -73,6 +75,17 @@ def _log_likelihood(draws: Draws, known: Observed, asked: bool | None) -> dict[s
         if asked is None and each * draws.log_density.size > MOST:
             return {}
         return over(known.log_likelihood, draws.positions)
+
+
+def _on_rows(log_likelihood: OnRows, draws: Draws, asked: bool | None) -> dict[str, np.ndarray]:
+    """The log likelihood of a NumPy function, which is called for every draw."""
+    lead = draws.log_density.shape
+    flat = draws.positions.reshape(-1, draws.positions.shape[2])
+    each = sum(values.size for values in log_likelihood.rows(flat[:1]).values())
+    if asked is None and each * len(flat) > MOST:
+        return {}
+    found = log_likelihood.rows(flat)
+    return {name: values.reshape(lead + values.shape[1:]) for name, values in found.items()}
 
 
 def _prior(target: Target, key: Key[Array, ""], count: int) -> Prior:

@@ -109,7 +109,7 @@ def _ring_integral(r: Array, centre: Array, width: float) -> Array:
     return 0.5 * width * (jnp.sqrt(jnp.pi) * centre * erf(u) - width * jnp.exp(-(u**2)))
 
 
-def _rings(centres: Sequence[float], width: float, name: str) -> Target:
+def concentric_rings(centres: Sequence[float], width: float, name: str) -> Target:
     """`log p(x) = -min_i ((|x| - c_i)/width)²` in the plane."""
     rings = np.asarray(centres, dtype=float)
     edges = np.concatenate([[0.0], (rings[1:] + rings[:-1]) / 2, [rings[-1] + 12 * width]])
@@ -152,12 +152,12 @@ def _rings(centres: Sequence[float], width: float, name: str) -> Target:
 
 def ring() -> Target:
     """One ring in the plane: `log p(x) = -((|x| - 2)/0.4)²`."""
-    return _rings([2.0], 0.4, "ring")
+    return concentric_rings([2.0], 0.4, "ring")
 
 
 def ring5() -> Target:
     """Five rings in the plane: `log p(x) = -min_{i=1..5} ((|x| - i)/0.2)²`."""
-    return _rings([1.0, 2.0, 3.0, 4.0, 5.0], 0.2, "ring5")
+    return concentric_rings([1.0, 2.0, 3.0, 4.0, 5.0], 0.2, "ring5")
 
 
 # ── Funnel ──────────────────────────────────────────────────────────────────────────────────────

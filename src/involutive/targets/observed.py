@@ -5,12 +5,21 @@ None of it is needed to sample. ArviZ's groups `log_likelihood`, `observed_data`
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Array, Key
 
 Named = dict[str, np.ndarray]
+
+
+@runtime_checkable
+class OnRows(Protocol):
+    """A pointwise log likelihood that is called on the host: a NumPy function."""
+
+    def rows(self, positions: np.ndarray) -> Named:
+        """Return the log likelihood of every observation at every flat position `(n, dim)`."""
+        ...
 
 
 class Prior(NamedTuple):
@@ -24,7 +33,8 @@ class Observed:
     """The data of a model; hashed by identity, so that a target may hold it as static.
 
     Attributes:
-        log_likelihood: maps a flat position to the log likelihood of every observation, by name.
+        log_likelihood: maps a flat position to the log likelihood of every observation, by name;
+            a NumPy function maps many positions at once.
         data: the observations by name.
         constant: other data by name.
         dims: names of the axes of the observations.
@@ -35,7 +45,7 @@ class Observed:
 
     def __init__(
         self,
-        log_likelihood: Callable[[Array], dict[str, Array]] | None,
+        log_likelihood: Callable[[Array], dict[str, Array]] | OnRows | None,
         data: Mapping[str, Any] | None = None,
         constant: Mapping[str, Any] | None = None,
         dims: Mapping[str, Any] | None = None,

@@ -26,6 +26,7 @@ from involutive.targets.flat import flattened, of_vector
 from involutive.targets.labels import Labels, check_labels, labels_of
 from involutive.targets.observed import Observed, pointwise
 from involutive.targets.parameters import HasPriors, Parameters, as_parameters
+from involutive.targets.pointwise import PointwiseOnHost
 from involutive.targets.positions import Form
 from involutive.targets.prior_transform import cube
 from involutive.targets.validation import check_constrain, check_program
@@ -137,7 +138,7 @@ class Target(eqx.Module):
         self.dim, self.form, self.constrain = flat.dim, flat.form, flat.constrain
         self.initial = None if declared is None else declared.initial()
         density = flat.log_density if self.black_box is None else OnHost(self.black_box, declared)
-        likelihood = _pointwise(log_likelihood, declared, self.form, arguments)
+        likelihood = _pointwise(log_likelihood, declared, self.form, arguments, self.black_box)
         self.observed = observed if likelihood is None else likelihood
         self.sample, self.modes, self.extent = sample, modes, extent
         self.labels = labels_of(declared, dims, coords, periods)
@@ -286,10 +287,14 @@ def _pointwise(
     parameters: Parameters | None,
     form: Form | None,
     arguments: Arguments | None,
+    box: BlackBox | None,
 ) -> Observed | None:
     if log_likelihood is None:
         return None
     _check_function("log_likelihood", log_likelihood, "a function")
+    if box is not None:
+        many = box.density.vectorized
+        return Observed(PointwiseOnHost(log_likelihood, parameters, arguments, many))
     return pointwise(of_vector(log_likelihood, parameters, form, arguments))
 
 

@@ -71,6 +71,8 @@ def integral(known: Entry, found: dict[str, Any] | None) -> dict[str, Any]:
         "importance_share": found["share"],
         "evidence_seconds": found["seconds"],
         "evidence_evaluations": found["evaluations"],
+        "alone_seconds": found["alone_seconds"],
+        "alone_evaluations": found["alone_evaluations"],
     }
     if known.log_z is not None:
         if found["log_z"] is not None:

@@ -85,6 +85,8 @@ class Integral:
         repeats: estimates of the published protocol, ten of 2000 draws each; of this library.
         share: effective share of the importance weights.
         seconds, evaluations: spent on it beyond the draws.
+        alone_seconds, alone_evaluations: what log Z takes from the start if draws are not wanted;
+            None where it comes with the draws. Of this library.
         note: why there is no estimate, or why it is not trusted.
     """
 
@@ -94,6 +96,8 @@ class Integral:
     share: float | None = None
     seconds: float = 0.0
     evaluations: float = 0.0
+    alone_seconds: float | None = None
+    alone_evaluations: float | None = None
     note: str = ""
 
 

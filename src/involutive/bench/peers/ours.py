@@ -1,6 +1,7 @@
 """This library with its defaults: `learn` from the density, then `sample`."""
 
 import time
+from dataclasses import replace
 
 import jax
 import jax.random as jr
@@ -30,7 +31,7 @@ def run(task: Task) -> PeerRun:
     wide = task.target.initial is None and task.spread != SPREAD
     initial = initial_distribution(None, task.target, task.spread) if wide else None
     learned = learn(task.target, key=task.seed, initial=initial, budget=budget, progress=False)
-    kernel, warmup = learned.kernel, learned.warmup
+    kernel, warmup, learning = learned.kernel, learned.warmup, task.spent
     first = sample(
         kernel, key=task.seed + 1, num_chains=CHAINS, num_samples=FIRST, num_warmup=warmup,
         initial=learned.initial, progress=False,
@@ -56,6 +57,11 @@ def run(task: Task) -> PeerRun:
     spent = learned.outcome.evaluations + cost * FIRST / DRAWS
     nearly = learned.outcome.nearly_learned
     integral = log_z(kernel, task.seed + 1000) if task.evidence else None
+    if integral is not None and integral.alone_seconds is not None:
+        integral = replace(
+            integral, alone_seconds=learning + integral.alone_seconds,
+            alone_evaluations=learned.outcome.evaluations + integral.alone_evaluations,
+        )  # fmt: skip
     return PeerRun(
         draws, setup, seconds, spent, evaluations, learned_seconds=nearly, integral=integral
     )
@@ -78,5 +84,6 @@ def log_z(kernel: AbstractKernel, seed: int) -> Integral:
     repeats = tuple(float(importance(row).log_z) for row in weights)
     return Integral(
         None if found.withheld else found.log_z, found.error, repeats, found.effective_share,
-        time.perf_counter() - began, float(found.evaluations + count), "; ".join(found.reasons),
+        time.perf_counter() - began, float(found.evaluations + count), found.seconds,
+        float(found.evaluations), "; ".join(found.reasons),
     )  # fmt: skip
