@@ -27,9 +27,9 @@ def markdown(header: Row, rows: Sequence[Row]) -> str:
         ", ".join(f"{name} {number}" for name, number in header["versions"].items()),
         "",
         "ESS: ArviZ's rank-normalised bulk ESS, least over coordinates, |x|² and mode indicators. "
-        "Seconds to so many effective draws include compilation, warm-up and learning; `*` marks "
+        "Seconds to a number of effective draws include compilation, warm-up and learning; `*` marks "
         "those extrapolated at the measured rate. A wrong or unclear run has no ESS. Cores had: "
-        "CPU time over wall time of the whole run; a busy machine gives less than one could use.",
+        "CPU time over wall time of the whole run; a busy machine gives less than a run could use.",
         "",
     ]
     if header["left_out"]:
@@ -38,7 +38,7 @@ def markdown(header: Row, rows: Sequence[Row]) -> str:
     if header["suite"] == "field":
         from involutive.bench.field.table import table
 
-        lines += ["## Beside the published figures", "", *table(header, rows), ""]
+        lines += ["## Beside published results", "", *table(header, rows), ""]
     for target in header["targets"]:
         found = [row for row in rows if row["target"] == target]
         if found:
