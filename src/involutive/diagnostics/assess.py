@@ -147,8 +147,8 @@ def assess(
     root, wanted = as_key(key), _check_steps(steps)
     check(
         check_count("runs", runs) > 1,
-        "runs must be at least 2, got 1: the bound with one chain is that of X itself, whatever "
-        "the kernel does; pass runs=64",
+        "runs must be at least 2, got 1: the bound with one chain depends on X alone, not on the "
+        "kernel; pass runs=64",
     )
     check_count("starts", starts, least=16)
     law = _check_law(kernel.initial if initial is None else initial, kernel)

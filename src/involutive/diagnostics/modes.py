@@ -108,7 +108,7 @@ class Modes:
         return f"a chain changes its mode every {1 / self.changes:.3g} draws"
 
     def table(self) -> list[dict[str, str]]:
-        """One row per mode, with the digits that mean something."""
+        """One row per mode, with as many digits as the errors allow."""
         rows = []
         for number, mode in enumerate(self.each):
             row = {"mode": str(number), "weight": _weight(mode), "chains": str(mode.chains)}

@@ -23,7 +23,7 @@ class Summary:
     """What can be said about a run.
 
     Attributes:
-        metrics: the figures and the draws they come from.
+        metrics: the metrics, and the draws they come from.
         findings: problems, each with what to try; serious ones first.
     """
 
@@ -62,14 +62,14 @@ class Summary:
         reasons = behind(self.metrics)
         if reasons is None:
             looked = looked_frugally(self.metrics) or (
-                "Nothing looked for modes that no chain has visited"
+                "No search was made for modes that no chain has visited"
             )
             return f"No sign of trouble in the chains: {numbers}. {looked}."
         return f"Trustworthy: {numbers}; {reasons}."
 
     @property
     def movement(self) -> str:
-        """Acceptance with the effective draws it bought."""
+        """Acceptance beside effective draws."""
         seen = self.metrics
         return (
             f"acceptance {seen.acceptance:.3f} with {seen.ess_per_draw:.3g} effective draws per "

@@ -64,7 +64,7 @@ class Parameters:
         every = {**dict(declared or {}), **named}
         check(every, "Parameters must declare at least one parameter, got none")
         strange = [name for name in every if not isinstance(name, str)]
-        check(not strange, f"names of parameters must be text, got {strange[:3]}")
+        check(not strange, f"names of parameters must be strings, got {strange[:3]}")
         self.entries = {name: as_parameter(name, given) for name, given in every.items()}
         self.names = tuple(self.entries)
         self.coords = dict(coords or {})
