@@ -51,7 +51,7 @@ def number(rows: Sequence[Row], figure: str) -> float | None:
     """The median over seeds of a cell's metric, where every seed is correct.
 
     Seconds of a process that had less than `STARVED` cores are those of a busy machine, not of the
-    sampler, and are no figure.
+    sampler, and do not count.
     """
     if state(rows) != "correct" or (figure == "seconds" and starved(rows)):
         return None
@@ -165,11 +165,11 @@ def page(runs: Sequence[Run]) -> str:
     """The page of the documentation."""
     lines = [
         "# Leaderboard", "",
-        "Each cell is one target and one sampler. Its number is the cost of 10,000 effective draws, "
-        "with compilation, warm-up and learning; the lowest number of a row is bold. The colour is "
-        "the verdict: green is correct, yellow is unclear, red is wrong, and grey means no result "
-        'within the limit. "Busy machine" means that the process had less than 0.7 of a core, so '
-        "its seconds are not shown. Each cell links to its row below. The [benchmark "
+        "Each cell is one target and one sampler. Its number is the cost of 10,000 effective "
+        "draws, with compilation, warm-up and learning; the lowest number of a row is bold. The "
+        "colour is the verdict: green is correct, yellow is unclear, red is wrong, and grey means "
+        'no result within the limit. "Busy machine" means that the process had less than 0.7 of a '
+        "core, so its seconds are not shown. Each cell links to its row below. The [benchmark "
         "page](benchmarks.md) explains how samplers are judged.", "",
         "`python -m involutive.bench.leaderboard RUN ... --docs PAGE` writes this page.", "",
     ]  # fmt: skip

@@ -125,8 +125,8 @@ def _notes(header: Row) -> list[str]:
         "and of the sampler's own estimate. Importance ESS: effective share of the importance "
         "weights. W2²: unregularised, 2000 draws against 2000 reference draws, mean squared "
         "distance; the floor, in brackets, is the same distance between sets of reference draws, "
-        "the minimum and maximum of three. Published Sinkhorn distances are "
-        "entropic and were computed from other draws. Evaluations and seconds include learning and warm-up; a "
+        "the minimum and maximum of three. Published Sinkhorn distances are entropic and were "
+        "computed from other draws. Evaluations and seconds include learning and warm-up; a "
         "gradient counts as three. Samplers start from N(0, spread² I) in the coordinates of the "
         "density.",
         "",
