@@ -22,18 +22,18 @@ from involutive.diagnostics.measured import Estimate
 
 @dataclass(frozen=True)
 class SetVerdict:
-    """What was found for one data set.
+    """The verdict on one data set.
 
     Attributes:
         trusted: whether nothing speaks against its draws.
-        reasons: what does, in words.
+        reasons: what speaks against them, in words.
         ess: effective draws, the minimum over coordinates, |x|² and the heaviest mode.
         ess_per_draw: the same per draw.
         r_hat: the maximum over the same quantities.
         acceptance: the mean acceptance rate of the global move.
         efficiency: the effective share of the proposal's draws by their weights.
-        pareto_k: of those weights.
-        log_z: the log evidence by the bridge.
+        pareto_k: Pareto's k of those weights.
+        log_z: the log evidence by bridge sampling.
         log_z_error: its standard error.
         mode_weights: the share of draws in every mode, the heaviest first.
         mode_errors: their Monte Carlo errors.

@@ -70,7 +70,7 @@ class SignedPermutation(AbstractInvolution):
 
 
 class Symmetries(eqx.Module):
-    """The symmetries found of a density: iterate over them as involutions, print them in words.
+    """The symmetries found in a density: iterate over them as involutions, or print them in words.
 
     Attributes:
         labels: index matrices `(K, width)`; the rows of each are interchangeable.

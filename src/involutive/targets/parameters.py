@@ -33,15 +33,15 @@ class Parameters:
     """Named parameters, each with a support or a prior, in the order given.
 
     Args:
-        declared: the same as keywords, as a mapping, for names that are no Python words.
-        coords: the places along named axes, for ArviZ: `{"school": ["A", "B"]}`.
+        declared: a mapping of names to declarations, for names that are not Python identifiers.
+        coords: the labels along named axes, for ArviZ: `{"school": ["A", "B"]}`.
         named: a support (`inv.real()`, `inv.positive()`, `inv.interval(0, 1)`, `inv.angle()`,
             `inv.simplex(3)`, `inv.ordered(4)`), a prior (`inv.Normal(0, 5)`), or a distribution
             of NumPyro, FlowJAX or SciPy, under each name.
 
     Attributes:
         names: the names, in order.
-        dim: how many unconstrained coordinates they take together.
+        dim: the number of unconstrained coordinates of all parameters together.
 
     Raises:
         InputError: if there is no parameter, or one is declared by something else.
