@@ -220,7 +220,7 @@ def _weight(mode: Mode) -> str:
 
 
 def line_of(draws: Draws) -> str | None:
-    """The line on modes of a summary; None where the density is not at hand or is much work."""
+    """The line on modes of a summary; None if the density is not available or is expensive."""
     if draws.derived is not None:
         known = draws.derived.hill is not None or draws.derived.mode is not None
         return draws.modes().line if known else None

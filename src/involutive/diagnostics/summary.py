@@ -78,7 +78,7 @@ class Summary:
 
     @cached_property
     def modes(self) -> str | None:
-        """One line on the modes; None where the density is not at hand or is much work."""
+        """One line on the modes; None if the density is not available or is expensive."""
         return line_of(self.metrics.draws)
 
     def __str__(self) -> str:
