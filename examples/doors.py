@@ -1,6 +1,6 @@
-"""Code written for emcee, dynesty and nautilus, through the door without a changed line.
+"""Code written for emcee, dynesty and nautilus, used without changing a line.
 
-Run it: `python examples/doors.py`. Each likelihood is in the shape its sampler takes.
+Run it: `python examples/doors.py`. Each likelihood has the form that its sampler takes.
 """
 
 import numpy as np

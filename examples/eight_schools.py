@@ -1,7 +1,7 @@
 """Eight schools, centred and non-centred, against the exact posterior.
 
 Centred, the posterior is a funnel: `theta_j ~ N(mu, tau)` closes as tau goes to 0, and NUTS has
-divergences in it. Integrating mu and theta out leaves one dimension, so the exact figures are a sum
+divergences in it. Integrating mu and theta out leaves one dimension, so the exact values are a sum
 over a grid of tau.
 """
 

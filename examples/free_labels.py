@@ -1,7 +1,7 @@
 """A Gaussian mixture whose labels are free: all 3! orders of the components are equally probable.
 
 Exactly, each order of the means has posterior probability 1/6. A learned proposal visits all six;
-NUTS stays in the order it started in, and nothing in its own chain says so.
+NUTS stays in the order in which it started, and nothing in its own chain shows it.
 """
 
 from itertools import permutations

@@ -1,8 +1,9 @@
-"""A proposal whose scale follows the state, on a funnel: π ~ Y(·|φ) in the kernel.
+"""A proposal whose scale depends on the state, on a funnel: π ~ Y(·|φ) in the kernel.
 
 In Neal's funnel the width of x_1 … x_n is exp(x_0 / 2). A Gaussian walk of one scale is too wide
-in the neck and too narrow in the mouth. Here the proposal is N(φ, s(φ)²) with a scale that follows
-x_0, a simple Riemannian walk. It is not symmetric; the ratio has Y(φ|φ') above and Y(φ'|φ) below.
+in the neck and too narrow in the mouth. Here the proposal is N(φ, s(φ)²) with a scale that
+depends on x_0, a simple Riemannian walk. It is not symmetric: the ratio is Y(φ|φ') / Y(φ'|φ) times
+that of p.
 """
 
 import jax

@@ -1,4 +1,4 @@
-"""The public names, in the order data meets them; `involutive` hands them on when one is used."""
+"""The public names, in the order of their use; `involutive` imports this file when one is used."""
 
 from involutive import interop, targets
 from involutive._version import __version__

@@ -1,4 +1,4 @@
-"""Where every view of a result is made (`core/views.py`): the one file that sees all rooms."""
+"""Where every view of a result is made (`core/views.py`): it may import all packages."""
 
 from collections.abc import Callable
 from importlib import import_module

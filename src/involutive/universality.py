@@ -280,7 +280,7 @@ TRANSITIONS = (ROTATION, BIMODAL, DEPENDENT)
 
 
 def law_of_bimodal() -> Target:
-    """The law of `T(φ, u) = tanh 4u + 0.3 tanh u` as a target: here T proposes p itself."""
+    """The distribution of `T(φ, u) = tanh 4u + 0.3 tanh u` as a target: T proposes p itself."""
 
     def value(u: Array) -> Array:
         return BIMODAL.apply(jnp.zeros(1, u.dtype), u)[0]

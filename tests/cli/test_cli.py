@@ -253,7 +253,7 @@ def test_name_may_be_a_pymc_model():
         (["sample", "posterior.py:target", "p.npz", "-o", "d.txt"], "there is no file p.npz"),
         (["report", "none.nc", "-o", "report.pdf"], "there is no file none.nc"),
         (["learn", "posterior.py:target", "--seconds", "-1"], "seconds"),
-        (["learn", "posterior.py:target", "--coordinator", "a:1"], "with --distributed only"),
+        (["learn", "posterior.py:target", "--coordinator", "a:1"], "needs --distributed"),
         (["learn", "posterior.py:target", "--distributed", "--process-id", "0"], "together"),
         (["sample", "posterior.py:target", "none.inv"], "there is no file none.inv"),
         (["sample", "posterior.py:target", "posterior.py"], "posterior.py is not"),
@@ -442,7 +442,7 @@ def test_ctrl_c_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr(interrupts.patience, "_said", False)
     assert cli.run(["learn", "posterior.py:target"]) == 130
     said = capsys.readouterr().err.strip()
-    assert said == "involutive: interrupted; nothing was kept; with --resume it would be"
+    assert said == "involutive: interrupted; nothing was kept; pass --resume to keep the state"
 
 
 @pytest.mark.parametrize("times", [(0.3, 2.5), pytest.param(TIMES, marks=pytest.mark.deep)])

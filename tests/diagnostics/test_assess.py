@@ -217,7 +217,7 @@ def test_given_reference_and_printing():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"runs": 1}, "runs must be at least 2, got 1: the bound with one chain is that of X"),
+        ({"runs": 1}, "runs must be at least 2, got 1: the bound with one chain depends on X"),
         ({"steps": -1}, "steps must be at least 0, got -1"),
         ({"steps": [3, 2]}, r"steps must increase, got \(3, 2\)"),
         ({"steps": []}, "steps must hold at least one number"),

@@ -110,7 +110,7 @@ def test_a_few_draws_are_neither_periodic_nor_in_want_of_another_kernel():
     few = made(independent(4, 10) + 3 * np.arange(4)[:, None, None])
     assert "periodic moves" not in kinds(made(independent(1, 5)))
     found = {finding.kind: finding.remedy for finding in summarise(few).findings}
-    assert found["chains disagree"] == "at least 400 draws in all: so few seldom agree."
+    assert found["chains disagree"] == "at least 400 draws in total; shorter runs seldom agree."
     assert "times as many draws" in found["low ESS"]
 
 
@@ -160,7 +160,7 @@ def test_stopped_chains_are_named():
 def test_a_log_density_too_large_for_float32():
     large = np.full((8, 400), -3e6, np.float32)
     summary = made(independent().astype(np.float32), log_density=large).summary()
-    assert "float32 steps by 0.25 nats" in str(summary) and not summary.trustworthy
+    assert "float32 numbers are 0.25 apart" in str(summary) and not summary.trustworthy
     assert kinds(made(independent(), log_density=large.astype(np.float64))) == set()
     assert kinds(made(independent(), log_density=np.full((8, 400), -500, np.float32))) == set()
 

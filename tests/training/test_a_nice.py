@@ -75,7 +75,7 @@ def test_refusals(getkey):
     target = inv.targets.gaussian(1)
     with pytest.raises(inv.InputError, match="made by a_nice_mc, got one with RandomWalk"):
         ANice().init(inv.random_walk(target, 1.0), getkey())
-    with pytest.raises(inv.InputError, match="initial law, got None"):
+    with pytest.raises(inv.InputError, match="initial distribution, got None"):
         ANice().init(kernel_on(target, initial=False), getkey())
     with pytest.raises(inv.InputError, match="batch must be at least 2, got 1"):
         ANiceConfig(batch=1)

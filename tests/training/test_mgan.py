@@ -316,7 +316,7 @@ def test_refusals(getkey):
         MganConfig.mixing(penalised=0.0)
     with pytest.raises(inv.InputError, match="got balance=1, which leaves it out"):
         MganConfig(ratio=1.0)
-    with pytest.raises(inv.InputError, match="needs the kernel's initial law, got None"):
+    with pytest.raises(inv.InputError, match="the kernel's initial distribution, got None"):
         Mgan().init(small_kernel(initial=False), getkey())
     with pytest.raises(dataclasses.FrozenInstanceError):
         MganConfig().steps = 3

@@ -22,7 +22,7 @@ FACTORISE = dict.fromkeys(
 ) | {"tridiagonal_solve": 1}  # fmt: skip
 
 
-Program = Jaxpr  # what other rooms hold and hand back, and do not look into
+Program = Jaxpr  # other packages pass it on and do not inspect it
 
 
 def program_of(function: Callable, *shape: int) -> Program:

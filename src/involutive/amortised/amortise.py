@@ -38,27 +38,28 @@ def amortise(
     resume: bool = False,
     progress: bool | None = None,
 ) -> FamilyKernel:
-    """Train one network that proposes for every data set of a family.
+    """Train one network that makes proposals for every data set of a family.
 
-    With a simulator it is trained by likelihood on simulated pairs; without one on annealed
-    particles of the family's data sets. In both cases the log-variance objective on the density
-    itself follows, and is kept if held-out data sets have not lost by it. Proposals are mixtures of
-    Gaussians, with spline couplings that are conditional on the data if the settings say so.
+    With a simulator, the network is trained by likelihood on simulated pairs; without one, on
+    annealed particles of the family's data sets. In both cases training on the density itself
+    follows, by the log-variance objective; it is undone if held-out data sets lose by it. Proposals
+    are mixtures of Gaussians, with spline couplings conditional on the data if the settings ask
+    for them.
 
     Args:
         family: the density of parameters and data.
         key: an int seed or a JAX key.
-        budget: seconds that training may take; by default as long as the settings say.
+        budget: seconds that training may take; by default the settings decide.
         settings: sizes of the network and lengths of the training.
         initial: X, from which particles are annealed without a simulator; by default the prior,
             else N(0, 3² I).
-        checkpoint: a file that training is saved in as it goes.
-        resume: go on from `checkpoint`, or begin if there is none.
+        checkpoint: a file in which training is saved as it goes.
+        resume: continue from `checkpoint`; if there is no such file, training begins anew.
         progress: show progress; by default on a terminal.
 
     Returns:
         The kernel of the family: `kernel.at(data)` is the kernel of one data set. It leaves that
-        posterior invariant whatever was learned. Ctrl-C during training returns what was reached.
+        posterior invariant, whatever was learned. Ctrl-C returns the network trained so far.
 
     Raises:
         InputError: if an argument does not fit, or the density is finite nowhere.

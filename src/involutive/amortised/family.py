@@ -53,7 +53,7 @@ class Conditioned(eqx.Module):
 
 
 class Family:
-    """A density of parameters and data, of which every data set makes one posterior.
+    """One density of parameters and data, and with every data set one posterior.
 
     Args:
         log_density: `log_density(x, data)` where `parameters` is a dimension, and
@@ -66,17 +66,17 @@ class Family:
         simulate: draws a data set: `simulate(key, **values)` where every parameter has a prior,
             else `simulate(key)`, which returns the pair of position (or values) and data set.
             A JAX function is compiled; any other is called as it is.
-        exchangeable: whether rows are observations whose order means nothing; by default if the
+        exchangeable: whether rows are observations whose order does not matter; by default true if
             data sets differ in length or have a mask.
-        features: what the network sees: a function of one observation (a dict of one row of every
-            array) or, where rows are not exchangeable, of one data set, to one vector. By default
-            all numbers, as they are.
+        features: maps what the network reads to one vector: one observation (a dict of one row of
+            every array) or, if rows are not exchangeable, one data set. By default the network
+            reads all numbers as they are.
         name: shown in reports.
 
     Attributes:
-        dim: unconstrained coordinates.
-        layout: the form that its data sets share.
-        template: the target of the first data set known.
+        dim: the number of unconstrained coordinates.
+        layout: the form that all data sets share.
+        template: the target of the first known data set.
         traced: whether the simulator is a JAX function.
 
     Raises:
@@ -137,7 +137,7 @@ class Family:
         """Return the target of one data set.
 
         Args:
-            data: an array or a dict of arrays, as the family's others are.
+            data: an array or a dict of arrays, of the same form as the family's data sets.
 
         Returns:
             The posterior of that data set, for everything that takes a `Target`.

@@ -83,7 +83,7 @@ class Parts(NamedTuple):
 
 
 class FamilyKernel(eqx.Module):
-    """A network that proposes for every data set of a family; `amortise` makes it.
+    """A network that makes proposals for every data set of a family; `amortise` returns it.
 
     Args:
         family: the density of parameters and data.
@@ -118,8 +118,8 @@ class FamilyKernel(eqx.Module):
             data: a data set that looks like the family's others.
 
         Returns:
-            A learned proposal joined with a random walk of its scale. Nothing was measured on this
-            data set yet: `sample_many` judges many, and `sample(...).summary()` one.
+            A learned proposal mixed with a random walk of its scale. Nothing has been measured on
+            this data set yet: `sample_many` judges many data sets, `sample(...).summary()` one.
 
         Raises:
             InputError: if the data set does not look like the family's others.
@@ -139,7 +139,7 @@ class FamilyKernel(eqx.Module):
             data: the observations so far; rows must be exchangeable.
 
         Returns:
-            The stream; `stream.add(new)` costs what the new observations cost.
+            The stream; the cost of `stream.add(new)` depends on the new observations alone.
 
         Raises:
             InputError: if rows are not exchangeable.
@@ -218,7 +218,7 @@ def load_family_kernel(path: PathLike, family: Family) -> FamilyKernel:
     if found is not None:
         warnings.warn(
             f"{file} was saved for another density ({header.get('family')}) than {family.name}: "
-            f"{found}; draws stay exact, but the proposals may fit badly",
+            f"{found}; chains leave the new density invariant, but the proposals may fit badly",
             stacklevel=3,
         )
     return kernel

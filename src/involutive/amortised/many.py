@@ -59,10 +59,10 @@ def sample_many(
         num_chains: chains of each data set; one in four starts from annealed particles instead of
             the proposal.
         num_samples: draws kept of each chain.
-        relearn: seconds, or a `Budget`, that `learn` may take for each data set that failed, with
-            the network's proposal as a start; by default those are only named.
-        folder: a folder that results are written to group by group.
-        resume: continue the run saved in `folder`, or begin one.
+        relearn: seconds, or a `Budget`, for `learn` on each data set that failed, with the
+            network's proposal as its start; by default failures are only listed.
+        folder: a folder in which results are saved group by group.
+        resume: continue the run saved in `folder`; if there is none, a run begins.
         mesh: devices to spread groups of data sets over. With several processes each runs a share
             of the data sets; call it again with `resume=True` to read all of them.
         executor: a pool whose worker processes run the groups: a Dask client, an executor of

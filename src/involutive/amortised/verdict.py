@@ -1,4 +1,4 @@
-"""What is said of each data set: effective draws, evidence, modes, and whether to trust them.
+"""The verdict on each data set: effective draws, evidence, modes, and whether to trust them.
 
 Weights of q's draws, chains that start from q and from elsewhere, and annealed particles that do
 not depend on q are three views of one posterior. Each can fail to see what another sees, so that
@@ -22,18 +22,18 @@ from involutive.diagnostics.measured import Estimate
 
 @dataclass(frozen=True)
 class SetVerdict:
-    """What was found for one data set.
+    """The verdict on one data set.
 
     Attributes:
         trusted: whether nothing speaks against its draws.
-        reasons: what does, in words.
+        reasons: what speaks against them, in words.
         ess: effective draws, the minimum over coordinates, |x|² and the heaviest mode.
         ess_per_draw: the same per draw.
         r_hat: the maximum over the same quantities.
         acceptance: the mean acceptance rate of the global move.
         efficiency: the effective share of the proposal's draws by their weights.
-        pareto_k: of those weights.
-        log_z: the log evidence by the bridge.
+        pareto_k: Pareto's k of those weights.
+        log_z: the log evidence by bridge sampling.
         log_z_error: its standard error.
         mode_weights: the share of draws in every mode, the heaviest first.
         mode_errors: their Monte Carlo errors.
@@ -79,9 +79,10 @@ def judged(ran: Ran, scale: np.ndarray, settings: ManySettings) -> tuple[SetVerd
     if k >= LARGEST_K:
         reasons.append(f"Pareto k of the weights is {k:.2f} (below {LARGEST_K} is reliable)")
     if share * forward.size < LEAST_SIZE:
-        reasons.append(f"{share * forward.size:.0f} of {forward.size} draws of q are effective")
+        size = f"{share * forward.size:.0f} of {forward.size}"
+        reasons.append(f"only {size} draws of the proposal are effective")
     if not effective >= LEAST_ESS:
-        reasons.append(f"{effective:.0f} effective draws (at least {LEAST_ESS:.0f})")
+        reasons.append(f"only {effective:.0f} effective draws (at least {LEAST_ESS:.0f} needed)")
     if not ratio <= settings.largest_r_hat:
         reasons.append(f"chains disagree: R-hat {ratio:.3f} (at most {settings.largest_r_hat})")
     found = SetVerdict(
@@ -93,7 +94,7 @@ def judged(ran: Ran, scale: np.ndarray, settings: ManySettings) -> tuple[SetVerd
 
 
 def mixing(positions: np.ndarray, labels: np.ndarray, scale: np.ndarray) -> tuple[float, float]:
-    """The least ESS and the largest R-hat over coordinates, |x|² and the heaviest mode."""
+    """The minimum ESS and the maximum R-hat over coordinates, |x|² and the heaviest mode."""
     squares = np.sum((positions / scale) ** 2, axis=2, keepdims=True)
     parts = [positions, squares]
     if labels.max() > 0:
@@ -103,7 +104,7 @@ def mixing(positions: np.ndarray, labels: np.ndarray, scale: np.ndarray) -> tupl
 
 
 def _evidence(ran: Ran, forward: np.ndarray, settings: ManySettings) -> tuple[Estimate, list[str]]:
-    """log Z by the bridge, and where weights, chains and particles do not see the same mass."""
+    """log Z by bridge sampling, and where weights, chains and particles see different mass."""
     backward = np.asarray(ran.backward, np.float64)
     backward = np.where(np.isfinite(backward), backward, -np.inf)
     more = beyond(forward)
@@ -115,17 +116,17 @@ def _evidence(ran: Ran, forward: np.ndarray, settings: ManySettings) -> tuple[Es
     gap, noise = abs(important.log_z - joined.log_z), np.hypot(important.error, joined.error)
     if not gap <= APART * noise + 1e-6:
         reasons.append(
-            f"importance sampling and the bridge differ by {gap:.2g} in log Z, "
+            f"importance sampling and bridge sampling differ by {gap:.2g} in log Z, "
             f"{gap / noise:.0f} standard errors"
         )
     unseen = float(np.mean(backward > forward.max()))
     if unseen > settings.unseen:
-        reasons.append(f"{unseen:.1%} of the chains' draws lie where q is too small")
+        reasons.append(f"the proposal has too little mass at {unseen:.1%} of the chains' draws")
     level = max(float(forward.max()), log_mean_exp(forward) + ABOVE)
     count = int(np.sum(np.asarray(ran.outside) > level))
     if count >= settings.outside:
         size = np.asarray(ran.outside).size
-        reasons.append(f"{count} of {size} annealed particles lie where q is too small")
+        reasons.append(f"the proposal has too little mass at {count} of {size} annealed particles")
     return joined, reasons
 
 

@@ -72,13 +72,13 @@ def em_student_t(
 
     Args:
         draws: `(n, dim)`.
-        components: how many.
+        components: number of components.
         weights: `(n,)` importance weights of the draws; by default equal.
         degrees: fixed degrees of freedom, `inf` for Gaussians; None learns every component's.
         product: products of univariate t along the coordinates instead of multivariate t.
         means: `(components, dim)` to start from; by default chosen among the draws.
-        seed: of that choice.
-        gain: nats per draw of a step, below which EM ends.
+        seed: the seed of that choice.
+        gain: EM ends when a step gains fewer nats per draw than this.
 
     Returns:
         The parameters; `.distribution()` makes an auxiliary distribution of them.
@@ -124,8 +124,8 @@ def fit_mixture(
         draws: `(n, dim)`.
         weights: `(n,)` importance weights; by default equal.
         heavy: try Student-t components too, multivariate and products.
-        most: components at most.
-        seed: of the starts of EM.
+        most: maximum number of components.
+        seed: the seed of the starts of EM.
 
     Returns:
         A `GaussianMixture` or a `StudentTMixture`.

@@ -1,4 +1,4 @@
-"""Laws Y of the auxiliary variable π: a standard normal, a learnable mixture, any FlowJAX law.
+"""Distributions Y of π: a standard normal, a learnable mixture, any FlowJAX distribution.
 
 FlowJAX's `AbstractDistribution` is the interface: `sample(key)` and `log_prob(v)` of one vector.
 """
@@ -43,7 +43,7 @@ def standard_normal(dim: int) -> StandardNormal:
 
 
 def drawn(law: AbstractDistribution, key: Key[Array, ""]) -> Float[Array, " dim"]:
-    """A draw of a law of one vector; of the standard normal by the faster way."""
+    """A draw of a distribution of one vector; a faster method serves the standard normal."""
     return normal(key, law.shape[0]) if isinstance(law, StandardNormal) else law.sample(key)
 
 
@@ -195,11 +195,11 @@ class GaussianMixture(AbstractDistribution):
 
 
 class ConditionalNormal(AbstractDistribution):
-    """`N(m(φ), diag(s(φ))²)`: a normal distribution of π whose mean and scale follow the state.
+    """`N(m(φ), diag(s(φ))²)`: a normal distribution of π whose mean and scale depend on the state.
 
     As Y(π|φ) beside a swap of state and auxiliary this is Metropolis-Hastings with the proposal
     `φ' ~ N(m(φ), diag(s(φ))²)`: with `m(φ) = φ + ½ s² ∇log p(φ)` the Langevin algorithm, with a
-    scale that follows the curvature a Riemannian walk, with networks a learned proposal.
+    scale that depends on the curvature a Riemannian walk, with networks a learned proposal.
 
     Args:
         mean: m, a function of one state vector.

@@ -33,8 +33,8 @@ Fit = Callable[[np.ndarray, np.ndarray | None], AbstractDistribution]
 class ProductMixture(AbstractDistribution):
     """`Π_b q_b(x[block_b])`: one distribution per block of coordinates, as one distribution.
 
-    Blocks of one size whose distributions have the same structure are worked on together; Gaussian
-    mixtures of fewer components are filled up with components of weight zero.
+    Blocks of one size whose distributions have the same structure are evaluated together; Gaussian
+    mixtures with fewer components are padded with components of weight zero.
 
     Args:
         blocks: lists of indices that together are every coordinate once.
@@ -210,7 +210,7 @@ def fit_product(
         weights: `(n,)` importance weights; by default equal.
         fit: `(rows, weights)` to a distribution of the block; by default `fit_mixture`.
         wide: the share, over all blocks, of Gaussians as wide as the block's draws: between modes
-            p falls more slowly than a mixture fitted to them, and chains would be held there.
+            p falls more slowly than a mixture fitted to them, and chains would get stuck there.
 
     Returns:
         The product, to be used as a proposal or a reference.

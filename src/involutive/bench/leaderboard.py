@@ -48,10 +48,10 @@ def state(rows: Sequence[Row]) -> str:
 
 
 def number(rows: Sequence[Row], figure: str) -> float | None:
-    """The median over seeds of a cell's figure, where every seed is correct.
+    """The median over seeds of a cell's metric, where every seed is correct.
 
     Seconds of a process that had less than `STARVED` cores are those of a busy machine, not of the
-    sampler, and are no figure.
+    sampler, and do not count.
     """
     if state(rows) != "correct" or (figure == "seconds" and starved(rows)):
         return None
@@ -165,12 +165,13 @@ def page(runs: Sequence[Run]) -> str:
     """The page of the documentation."""
     lines = [
         "# Leaderboard", "",
-        "One cell per target and sampler. The number is what 10,000 effective draws took, with "
-        "compilation, warm-up and learning; the lowest of a row is bold. The colour is the "
-        "verdict: green is correct, yellow cannot be told, red is wrong, grey has no result within "
-        "the limit. Seconds of a process that had less than 0.7 of a core are not shown. Each cell "
-        "links to its row below. [How it is judged](benchmarks.md).", "",
-        "This page is written by `python -m involutive.bench.leaderboard RUN ... --docs PAGE`.", "",
+        "Each cell is one target and one sampler. Its number is the cost of 10,000 effective "
+        "draws, with compilation, warm-up and learning; the lowest number of a row is bold. The "
+        "colour is the verdict: green is correct, yellow is unclear, red is wrong, and grey means "
+        'no result within the limit. "Busy machine" means that the process had less than 0.7 of a '
+        "core, so its seconds are not shown. Each cell links to its row below. The [benchmark "
+        "page](benchmarks.md) explains how samplers are judged.", "",
+        "`python -m involutive.bench.leaderboard RUN ... --docs PAGE` writes this page.", "",
     ]  # fmt: skip
     for place, run in enumerate(runs):
         lines += _section(run, every=place == 0)
@@ -185,7 +186,7 @@ def _section(run: Run, every: bool) -> list[str]:
     lines += [part for figure in FIGURES for part in (grid(run, figure), "")]
     if header["suite"] == "field":
         table = published(header, rows, every)
-        lines += [f"### Beside the published figures, {limit}", "", *table, ""]
+        lines += [f"### Beside published results, {limit}", "", *table, ""]
     for figure, among, of in CONTESTS:
         first, total = standing(run, figure, among)
         if total:

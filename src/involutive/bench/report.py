@@ -17,7 +17,7 @@ COLUMNS = (
 
 
 def markdown(header: Row, rows: Sequence[Row]) -> str:
-    """One table a target; the fastest correct entry of a column in bold."""
+    """One table per target; the fastest correct entry of a column in bold."""
     lines = [
         f"Begun {header['began']} UTC; {header['cores']} cores, {header['machine']}, Python "
         f"{header['python']}; {header['seconds']:.0f} s a run; suite {header['suite']}; seeds "
@@ -26,10 +26,11 @@ def markdown(header: Row, rows: Sequence[Row]) -> str:
         "",
         ", ".join(f"{name} {number}" for name, number in header["versions"].items()),
         "",
-        "ESS: ArviZ's rank-normalised bulk ESS, least over coordinates, |x|² and mode indicators. "
-        "Seconds to so many effective draws include compilation, warm-up and learning; `*` marks "
-        "those extrapolated at the measured rate. A wrong or unclear run has no ESS. Cores had: "
-        "CPU time over wall time of the whole run; a busy machine gives less than one could use.",
+        "ESS: ArviZ's rank-normalised bulk ESS, minimum over coordinates, |x|² and mode "
+        "indicators. Seconds to a number of effective draws include compilation, warm-up and "
+        "learning; `*` marks those extrapolated at the measured rate. A wrong or unclear run has "
+        "no ESS. Cores had: CPU time over wall time of the whole run; a busy machine gives less "
+        "than a run could use.",
         "",
     ]
     if header["left_out"]:
@@ -38,7 +39,7 @@ def markdown(header: Row, rows: Sequence[Row]) -> str:
     if header["suite"] == "field":
         from involutive.bench.field.table import table
 
-        lines += ["## Beside the published figures", "", *table(header, rows), ""]
+        lines += ["## Beside published results", "", *table(header, rows), ""]
     if header["suite"] == "evidence":
         from involutive.bench.integrals import table as integrals
 

@@ -40,12 +40,12 @@ def invertible_block(key: Key[Array, ""], dim: int, make: MakeNetwork) -> fb.Cha
 def additive_cascade(
     key: Key[Array, ""], dim: int, blocks: int = 3, make: MakeNetwork | None = None
 ) -> fb.Chain:
-    """`blocks` invertible blocks of additive couplings with a random permutation between each.
+    """`blocks` invertible blocks of additive couplings, with random permutations between them.
 
     Args:
         key: a JAX key.
         dim: the number of coordinates.
-        blocks: how many invertible blocks, at least 1.
+        blocks: the number of invertible blocks, at least 1.
         make: makes the networks of the couplings, `(key, in_size, out_size) -> network`; by default
             one hidden layer of four times the dimension.
 

@@ -1,4 +1,4 @@
-"""`involutive bench`: its options; the work is in the room `bench`, imported when it is needed."""
+"""`involutive bench`: its options; the package `bench` does the work, imported when needed."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,26 +15,30 @@ def bench(
     quick: Small = False,
     out: Folder = Path("results/bench"),
     suite: Annotated[
-        str, typer.Option(help="default, field, evidence, posteriors or growth.")
+        str,
+        typer.Option(help="Suite of targets: default, field, evidence, posteriors or growth."),
     ] = "default",
     targets: Names = None,
     peers: Names = None,
     seconds: Annotated[float | None, typer.Option(help="Time limit per run, in seconds.")] = None,
     seed: Seed = 0,
-    seeds: Annotated[int, typer.Option(help="How many seeds, from --seed on.")] = 1,
-    data: Annotated[Path | None, typer.Option(help="A folder of data files to run on.")] = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, counted up from --seed.")] = 1,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the data files of --suite field.")
+    ] = None,
     posteriordb: Annotated[
-        Path | None, typer.Option(help="A clone of posteriordb, for --suite posteriors.")
+        Path | None, typer.Option(help="Folder of a clone of posteriordb, for --suite posteriors.")
     ] = None,
     merge: Annotated[
-        str | None, typer.Option(help="Join these bench.json, with commas, and run nothing.")
+        str | None,
+        typer.Option(help="bench.json files to join, separated by commas; nothing is run."),
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Measure this library and its peers side by side, in one run.
+    """Compare this library with other samplers in one run.
 
-    An interrupted run goes on where it was cut off: rows of the same code in --out are kept.
+    An interrupted run continues where it stopped: rows of the same code in --out are kept.
 
     Examples:
 

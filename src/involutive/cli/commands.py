@@ -84,7 +84,7 @@ def demo(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Learn six separated modes from their log density alone, sample them, write report.html.
+    """Learn six separated modes from their log density alone, sample them, and write report.html.
 
     HMC runs for comparison, and demo.png shows both. Examples:
 
@@ -111,10 +111,12 @@ def learn(
         "proposal.inv"
     ),
     seconds: Annotated[
-        float | None, typer.Option(help="Time limit for learning; by default about five minutes.")
+        float | None,
+        typer.Option(help="Time limit for learning, in seconds; by default about five minutes."),
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Save what was learned in this file after every stage.")
+        Path | None,
+        typer.Option(help="File in which to save the state of learning after every stage."),
     ] = None,
     resume: Resume = False,
     start: Start = None,
@@ -131,7 +133,7 @@ def learn(
 ) -> None:
     """Learn a proposal for your own density and save it.
 
-    Learning needs the density alone. It searches for the modes, fits a proposal, and reports how
+    Learning needs only the density. It searches for the modes, fits a proposal, and reports how
     well chains mix with it. Examples:
 
     - `involutive learn posterior.py:target -o proposal.inv`
@@ -228,7 +230,7 @@ def report(
     json: Json = False,
     seed: Seed = 0,
 ) -> None:
-    """Write an HTML report that says whether draws can be trusted, and why.
+    """Write an HTML report that says whether the draws can be trusted, and why.
 
     The report is one file and needs no network. Examples:
 
@@ -293,7 +295,7 @@ def experiment(
     check(
         name == "all" or name in known,
         f"experiment must be one of {', '.join(known)} or all, got {name or 'none'}; --list "
-        "says what they show",
+        "describes them",
     )
     machine.prepare(x64=True)  # as the recorded results were measured
     from involutive.cli.reproducing import run_experiments

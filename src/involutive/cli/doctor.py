@@ -18,7 +18,7 @@ REQUIRED = ("jax", "jaxlib", "equinox", "optax", "numpy", "flowjax", "arviz", "m
 # the package, what it is for, and what pip installs it by
 OPTIONAL = (
     ("numpyro", "NumPyro models as targets", "numpyro"),
-    ("funsor", "discrete sites of NumPyro models, summed out", "funsor"),
+    ("funsor", "NumPyro models with discrete sites", "funsor"),
     ("pymc", "PyMC models as targets", "pymc"),
     ("blackjax", "BlackJAX algorithms as moves", "blackjax"),
     ("distributed", "pools of Dask workers", "dask[distributed]"),
@@ -46,7 +46,7 @@ class Missing:
 def doctor(quiet: Quiet = False, json: Json = False, seed: Seed = 0) -> None:
     """Print versions, devices, precision, cache and cores, and say what is missing.
 
-    Add its output to a question or an error report. Examples:
+    Add its output to a question or a bug report. Examples:
 
     - `involutive doctor`
 
@@ -59,7 +59,7 @@ def doctor(quiet: Quiet = False, json: Json = False, seed: Seed = 0) -> None:
         if title not in ("missing", "advice"):
             speech.say(f"{title}\n" + "\n".join(f"  {k:<18} {v}" for k, v in rows.items()))
     speech.say(
-        "optional packages that are not installed" if found["missing"] else "nothing missing"
+        "optional packages that are not installed" if found["missing"] else "nothing is missing"
     )
     for row in found["missing"]:
         speech.say(f"  {row['package']:<18} {row['use']}: {row['remedy']}")

@@ -28,7 +28,7 @@ def guarded(command: Callable[[], Any]) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        complain(f"{error.filename}: {error.strerror}; check the path and its rights")
+        complain(f"{error.filename}: {error.strerror}; check the path and its permissions")
         return 2
     except Exception as error:
         message = getattr(error, "format_message", None)  # an option or argument that is wrong

@@ -52,7 +52,7 @@ class Patience:
         signal.signal(signal.SIGINT, signal.SIG_IGN if leaving else signal.default_int_handler)
 
     def keeps(self, checkpoint: Path | None, command: str) -> None:
-        """Say that what is learned is kept in `checkpoint`, which `command` can go on from."""
+        """Say that what is learned is kept in `checkpoint`, from which `command` can continue."""
         self._checkpoint, self._command, self.kept = checkpoint, command, ""
 
     @contextmanager
@@ -107,11 +107,11 @@ class Patience:
         if not self._command:
             return ""
         if self._checkpoint is None:
-            return "" if self.kept else "nothing was kept; with --resume it would be"
+            return "" if self.kept else "nothing was kept; pass --resume to keep the state"
         again = f"{self._command} --checkpoint {self._checkpoint} --resume"
         if self._checkpoint.exists():
-            return f"kept {self._checkpoint}; to go on: {again}"
-        return f"nothing to keep yet; to begin again: {again}"
+            return f"kept {self._checkpoint}; to continue: {again}"
+        return f"nothing to keep yet; to start again: {again}"
 
     def _listen(self, hears: int) -> None:
         count = 0
@@ -121,7 +121,7 @@ class Patience:
                 continue
             count += 1
             if self._busy.is_set() and count == 1:
-                complain("interrupted: the draws in flight are finished first; again to leave now")
+                complain("interrupted: finishing the current draws; Ctrl-C again leaves now")
                 continue
             threading.Event().wait(GRACE)
             self.leave()

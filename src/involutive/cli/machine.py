@@ -49,7 +49,7 @@ def set_up(
     """Set JAX up, in a cluster if asked to or if the flags name one."""
     check(
         distributed or coordinator is None or "JAX_COORDINATOR_ADDRESS" in os.environ,
-        "--coordinator is of use with --distributed only; add it",
+        "--coordinator needs --distributed; add it",
     )
     prepare(x64)
     if distributed:
@@ -73,8 +73,8 @@ def join_cluster(coordinator: str | None, processes: int | None, process: int | 
     missing = [flag for flag, value in given.items() if value is None]
     check(
         len(missing) in (0, 3),
-        f"a cluster needs {', '.join(given)} together, got none for {', '.join(missing)}; give "
-        "all three, or none where SLURM or MPI knows them",
+        f"a cluster needs {', '.join(given)} together, but {', '.join(missing)} is missing; pass "
+        "all three, or none under SLURM or MPI",
     )
     if not missing and processes is not None and process is not None:
         check(":" in str(coordinator), f"--coordinator must be HOST:PORT, got {coordinator}")

@@ -1,4 +1,4 @@
-"""Options that several commands share, each said once."""
+"""Options that several commands share, each defined once."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ Source = Annotated[
         "file must also set DIM), a NumPyro model or a PyMC model.",
     ),
 ]
-Folder = Annotated[Path, typer.Option("--out", "-o", help="The folder to write into.")]
+Folder = Annotated[Path, typer.Option("--out", "-o", help="Folder to write into.")]
 Small = Annotated[
     bool, typer.Option("--quick", help="Run a small version, to check that it works.")
 ]
@@ -29,7 +29,7 @@ Chains = Annotated[int, typer.Option(help="Number of chains.")]
 Samples = Annotated[int, typer.Option(help="Number of draws to keep per chain.")]
 Warmup = Annotated[
     int | None,
-    typer.Option(help="Steps to discard first; by default the number that learning chose."),
+    typer.Option(help="Warm-up steps to discard; by default the number that learning chose."),
 ]
 Wide = Annotated[
     bool, typer.Option("--x64", help="Compute in 64 bits instead of JAX's default of 32.")
@@ -37,7 +37,7 @@ Wide = Annotated[
 LogZ = Annotated[
     Path | None,
     typer.Option(
-        "--evidence", help="A file that `involutive evidence -o` wrote; the report shows it."
+        "--evidence", help="File that `involutive evidence -o` wrote, to show in the report."
     ),
 ]
 Thin = Annotated[int, typer.Option(metavar="N", help="Keep every N-th step.")]
@@ -45,7 +45,7 @@ Effective = Annotated[
     float | None, typer.Option(help="Stop as soon as every quantity has this many effective draws.")
 ]
 Checkpoint = Annotated[
-    Path | None, typer.Option(help="Save the run in this folder while it goes on.")
+    Path | None, typer.Option(help="Folder in which to save the run as it goes.")
 ]
 Resume = Annotated[
     bool,
@@ -61,7 +61,9 @@ Start = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(help="Number of processes that evaluate a NumPy density; by default none."),
+    typer.Option(
+        help="Number of processes that evaluate a NumPy density; by default only this one."
+    ),
 ]
 Dask = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""`involutive experiment`: run experiments one after the other, and say what each claims."""
+"""`involutive experiment`: run experiments one after the other, and print what each claims."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -96,7 +96,7 @@ def write_draws(draws: Draws, out: Path) -> None:
 
 def merged(plan: Plan, kernel: AbstractKernel, own: Draws) -> Draws:
     """The draws of all processes, with this one's provenance."""
-    check(plan.checkpoint is not None, "several processes meet in --checkpoint, got none")
+    check(plan.checkpoint is not None, "several processes need a common --checkpoint, got none")
     every = merge(plan.checkpoint, kernel.target)  # type: ignore[arg-type]
     return Draws(**{**vars(every), "provenance": own.provenance | every.provenance})
 

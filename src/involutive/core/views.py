@@ -1,4 +1,4 @@
-"""Views of a result that are made by rooms to its right: a summary, a report, ArviZ's container.
+"""Views of a result that packages to its right make: a summary, a report, ArviZ's container.
 
 `Draws` lies left of the code that judges, draws and converts it, so it cannot import that code.
 It offers methods all the same: each asks for its view here, and `involutive._wiring`, which may

@@ -109,22 +109,22 @@ def assess(
     reverse: AbstractKernel | None = None,
     progress: bool | None = None,
 ) -> Assessment:
-    """Bound, in nats, how far the distribution after `steps` steps from X is from the posterior.
+    """Bound, in nats, how far the distribution is from the posterior `steps` steps after X.
 
     Args:
-        kernel: what moves the chains.
-        steps: b, or several of them for a curve.
-        runs: M, how many chains each estimate of the density ratio averages, at least 2. More is
-            tighter: w = X/p must be rare above M, so an X with lighter tails than the posterior
-            needs few and one that is large where the posterior vanishes needs very many.
+        kernel: the kernel of the chains.
+        steps: b, the number of steps, or several of them for a curve.
+        runs: M, the number of chains that each estimate of the density ratio averages, at least 2.
+            More chains make the bound tighter. X/p must rarely exceed M: an X with lighter tails
+            than the posterior needs few, one that is large where the posterior vanishes very many.
         key: an int seed or a JAX key.
         reference: posterior draws `(n, dim)` or `Draws`. By default the target's exact draws, or
-            else those of a long, thinned run whose R-hat is clean, which cannot vouch for a mode
-            that no chain found.
-        starts: how many runs and posterior draws to average over.
+            else those of a long, thinned run whose R-hat is at most 1.01, which may still have
+            missed a mode.
+        starts: the number of runs and posterior draws to average over.
         initial: the distribution X, with a density; by default the kernel's own. Starts are drawn
-            until their log density is finite, so X is meant conditioned on that: the bound is on
-            chains that begin inside the posterior's support. The constant that X lacks cancels.
+            until their log density is finite, so the bound is about chains that start from X
+            restricted to the posterior's support. The constant that X then lacks cancels.
         reverse: the kernel run backwards in time, needed only for kernels of other libraries.
         progress: show a progress bar; by default on a terminal.
 
@@ -147,8 +147,8 @@ def assess(
     root, wanted = as_key(key), _check_steps(steps)
     check(
         check_count("runs", runs) > 1,
-        "runs must be at least 2, got 1: the bound with one chain is that of X itself, whatever "
-        "the kernel does; pass runs=64",
+        "runs must be at least 2, got 1: the bound with one chain depends on X alone, not on the "
+        "kernel; pass runs=64",
     )
     check_count("starts", starts, least=16)
     law = _check_law(kernel.initial if initial is None else initial, kernel)

@@ -19,7 +19,7 @@ def circular_figures(
     interval: tuple[float, float],
     superchains: ArrayLike | None = None,
 ) -> dict[str, float]:
-    """Return the figures of one angle, in its own units.
+    """Return the metrics of one angle, in its own units.
 
     Args:
         values: `(chains, draws)`, on the circle with those ends.

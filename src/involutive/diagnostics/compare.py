@@ -23,12 +23,12 @@ class Comparison:
     """Models side by side, the most probable first.
 
     Attributes:
-        names: of the models.
+        names: the names of the models.
         log_z: their evidence with its error.
         log_bayes_factor: log of each model's evidence over the best one's, with its error.
         probability: posterior probability of each model.
         probability_error: its standard error.
-        notes: what to know before the table is used.
+        notes: warnings about the comparison.
 
     Example:
         >>> import involutive as inv
@@ -46,7 +46,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     def table(self) -> list[dict[str, str]]:
-        """One row per model, with the digits that its errors leave."""
+        """One row per model, with as many digits as the errors allow."""
         rows = zip(
             self.names, self.log_z, self.log_bayes_factor, self.probability,
             self.probability_error, strict=True,

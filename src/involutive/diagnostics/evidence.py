@@ -56,8 +56,8 @@ def evidence(
     Args:
         kernel: a kernel whose proposal has a known density q, as `learn` makes it.
         key: an int seed or a JAX key.
-        draws: the chains' draws of the same target, from `sample`; made here by default.
-        num_samples: draws of q, and about as many of the chains if they are run here.
+        draws: draws of the same target from `sample`; by default, chains run here.
+        num_samples: number of draws of q, and about that of the chains if they run here.
         progress: show a progress bar for the chains; by default on a terminal.
 
     Returns:
@@ -169,7 +169,7 @@ class _Verdict(NamedTuple):
         gap = abs(self.importance.log_z - self.bridge.log_z)
         if not gap <= APART * noise + 1e-6:
             reasons.append(
-                f"importance sampling gives {self.importance.log_z:.4g} and the bridge "
+                f"importance sampling gives {self.importance.log_z:.4g} and bridge sampling "
                 f"{self.bridge.log_z:.4g}, {gap / max(noise, 1e-12):.0f} standard errors apart: "
                 "the proposal and the chains do not see the same mass"
             )
@@ -197,13 +197,13 @@ class _Verdict(NamedTuple):
             reasons.append(f"Pareto k of the weights is {k:.2f} (below {LARGEST_K} is reliable)")
         if size < LEAST_SIZE:
             reasons.append(
-                f"{size:.0f} draws of the proposal are effective (at least {LEAST_SIZE:.0f} needed)"
+                f"only {size:.0f} draws of the proposal are effective ({LEAST_SIZE:.0f} needed)"
             )
         apart = float(rhat(np.clip(self.backward - self.bridge.log_z, -50.0, 50.0)))
         if apart > LARGEST_RHAT:
             reasons.append(
                 f"the chains disagree on p/q (R-hat {apart:.3g}, at most {LARGEST_RHAT}): "
-                "longer chains"
+                "run longer chains"
             )
         return reasons
 

@@ -1,7 +1,7 @@
 """What can be wrong with a run, in plain words, each with what to try.
 
 Every check looks at the metrics and returns a finding or None. A serious finding means that the
-draws should not be used as they are; the others are worth knowing.
+draws should not be used as they are; other findings are for information.
 """
 
 import math
@@ -17,11 +17,11 @@ from involutive.sampling.draws import Draws
 LARGEST_RHAT = {"r_hat": 1.01, "nested_r_hat": 1.02}
 LEAST_ESS = 400.0  # below it ESS and R-hat are themselves uncertain (Vehtari et al. 2021)
 DISAGREE = 1.1  # R-hat above which more draws are not the remedy; a guess
-LEAST_CHAINS, LEAST_DRAWS = 2, 8  # from which chains can be told to agree; a guess
+LEAST_CHAINS, LEAST_DRAWS = 2, 8  # from which agreement of chains can be judged; a guess
 EXPECTED = 20  # draws that a mode should have had, for a mode without any to count; a guess
 MODE_ERROR, MODE_SCORE = 0.02, 5.0  # total variation, and standard errors of one weight; guesses
 RESTING, RESTING_SHARE = 20, 0.2  # draws without a move, and their share of a run; guesses
-RETURNING = 100  # draws in all, from which a return is no chance; a guess
+RETURNING = 100  # draws in total, from which a return is not due to chance; a guess
 LAGS = 8  # the longest period that is looked for; a guess
 RETURN, SURE_RETURN = 0.5, 0.1  # of the distance of neighbours, at a return; guesses
 SLOW = 0.1  # effective draws per draw up to which `RETURN` is enough; a guess
@@ -44,12 +44,12 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Metrics:
-    """What the checks look at.
+    """The input of the checks.
 
     Attributes:
         draws: the run.
         names: the rows of the table.
-        figures: its columns, each by the name of the row.
+        figures: its columns, each a dict by the name of the row.
         rhat: the R-hat that judges this run: `r_hat`, or `nested_r_hat` for many short chains.
         ess_per_draw: the minimum bulk ESS per draw over coordinates, |x|² and modes.
         slowest: the quantity it belongs to.
@@ -78,7 +78,7 @@ class Metrics:
         return float(np.mean(self.draws.acceptance_rate))
 
     def worst(self, figure: str, largest: bool) -> tuple[str, float]:
-        """The quantity with the largest or least value of a figure, constants left out."""
+        """The quantity with the largest or smallest value of a metric, constants left out."""
         spread, column = self.figures["sd"], self.figures[figure]
         varied = {n: column[n] for n in self.names if spread[n] > 0 and np.isfinite(column[n])}
         if not varied:
@@ -112,7 +112,8 @@ def _stopped(metrics: Metrics) -> Finding | None:
         f"{chains.size} of {metrics.draws.num_chains} chains ({_listed(chains)}) met a density of "
         "+inf and were stopped."
     )
-    return Finding("stopped chains", problem, "a bounded density: no chain can leave such a point.")
+    remedy = "a bounded density: no chain can leave a point where the density is +inf."
+    return Finding("stopped chains", problem, remedy)
 
 
 def _disagree(metrics: Metrics) -> Finding | None:
@@ -128,14 +129,14 @@ def _disagree(metrics: Metrics) -> Finding | None:
 def _agreement(metrics: Metrics) -> str:
     """In words, what makes chains agree, by what is known of the run and its kernel."""
     if metrics.total < LEAST_ESS:
-        return f"at least {LEAST_ESS:.0f} draws in all: so few seldom agree."
+        return f"at least {LEAST_ESS:.0f} draws in total; shorter runs seldom agree."
     if metrics.draws.provenance.get("looked"):
-        between = "the learned proposal moves too seldom between them: learn with a larger budget=."
+        between = "and the learned proposal moves between them too seldom: use a larger budget=."
     else:
-        between = "learn a proposal (inv.learn) that moves between them."
+        between = "so learn a proposal (inv.learn) that moves between them."
     return (
-        "more warm-up and more draws if R-hat falls as chains grow; if it does not, the chains sit "
-        f"in different modes: {between}"
+        "more warm-up and more draws if R-hat falls as chains grow longer; if it does not, the "
+        f"chains are in different modes, {between}"
     )
 
 
@@ -151,13 +152,9 @@ def _modes(metrics: Metrics) -> Finding | None:
     off = distance > MODE_ERROR and bool(beyond.any())
     if missed.size == 0 and not off:
         return None
-    what = (
-        f"mode(s) {_listed(missed)} were never visited" if missed.size else "by far more than noise"
-    )
+    what = f"mode(s) {_listed(missed)} were never visited" if missed.size else "far more than noise"
     problem = f"The mode weights are {distance:.3f} in total variation from the exact ones: {what}."
-    remedy = (
-        "a learned proposal, or chains started in every mode; HMC alone does not cross between."
-    )
+    remedy = "a learned proposal, or chains started in every mode; HMC alone does not change modes."
     return Finding("mode weights", problem, remedy)
 
 
@@ -176,7 +173,7 @@ def _stuck(metrics: Metrics) -> Finding | None:
     )
     remedy = (
         "mix in local moves, inv.Mixture([kernel, inv.random_walk(target, scale)], [0.8, 0.2]), or "
-        "train longer: such states are where the proposal is too narrow."
+        "train longer: chains get stuck where the proposal is too narrow."
     )
     return Finding("stuck chains", problem, remedy)
 
@@ -215,7 +212,7 @@ def _periodic(metrics: Metrics) -> Finding | None:
     problem = (
         f"The moves are periodic: draws {int(returns[0]) + 2} steps apart are closer than "
         f"neighbours. Acceptance {metrics.acceptance:.2f} comes with {metrics.ess_per_draw:.2g} "
-        f"effective draws per draw ({metrics.slowest}), a figure that a period can flatter."
+        f"effective draws per draw ({metrics.slowest}), which a period can inflate."
     )
     remedy = (
         "mix in another kernel with inv.Mixture, give the proposal more auxiliary dimensions, and "
@@ -244,8 +241,8 @@ def _nonfinite(metrics: Metrics) -> Finding | None:
         f"({share:.2%} of draws), which were rejected and counted."
     )
     remedy = (
-        "return -inf outside the support, and compute in float64 (jax_enable_x64); draws cover "
-        "only where the density is a number."
+        "return -inf outside the support, and compute in float64 (jax_enable_x64); the draws "
+        "cover only places where the density is a number."
     )
     return Finding("non-finite densities", problem, remedy, share > NONFINITE)
 
@@ -259,8 +256,8 @@ def _round_trip(metrics: Metrics) -> Finding | None:
         f"proposals ({share:.2%} of draws), which were rejected and counted."
     )
     remedy = (
-        "float64 (jax_enable_x64), a lattice with fewer bits, or a rescaled target; weights that "
-        "grew large in training do this too."
+        "float64 (jax_enable_x64), a lattice with fewer bits, or a rescaled target; network "
+        "weights that became large in training are another cause."
     )
     return Finding("round-trip failures", problem, remedy, share > IRREVERSIBLE)
 
@@ -274,8 +271,8 @@ def _precision(metrics: Metrics) -> Finding | None:
     if spacing < COARSE:
         return None
     problem = (
-        f"The log density reaches {float(np.abs(finite).max()):.3g}, where float32 steps by "
-        f"{spacing:.2g} nats: acceptance ratios are that uncertain."
+        f"The log density reaches {float(np.abs(finite).max()):.3g}, where float32 numbers are "
+        f"{spacing:.2g} apart: log acceptance ratios are that uncertain."
     )
     remedy = "float64 (jax_enable_x64), or drop constants from the log density."
     return Finding("float32 log density", problem, remedy, spacing > TOO_COARSE)
@@ -286,7 +283,7 @@ def _interrupted(metrics: Metrics) -> Finding | None:
     reason = (known.get("until") or {}).get("reason", "goal")
     if not known.get("interrupted") and reason in ("goal", "interrupted"):
         return None
-    why = "it was interrupted" if known.get("interrupted") else f"its budget of {reason} ended"
+    why = "it was interrupted" if known.get("interrupted") else f"it reached its limit ({reason})"
     return Finding("ended early", f"The run ended before its goal: {why}.", "a longer run.", False)
 
 
@@ -319,7 +316,7 @@ def lag_distances(positions: np.ndarray, lags: int = LAGS) -> np.ndarray:
 
 
 def _longest_rest(moved: np.ndarray) -> np.ndarray:
-    """The most draws in a row without a move, for every chain."""
+    """The maximum number of successive draws without a move, for every chain."""
     place = np.arange(moved.shape[1])
     return (place - np.maximum.accumulate(np.where(moved, place, -1), axis=1)).max(axis=1)
 

@@ -25,16 +25,16 @@ class Evidence:
     """An estimate of log Z.
 
     Attributes:
-        log_z: the estimate, by the bridge; NaN where it is withheld.
+        log_z: the estimate by bridge sampling; NaN if it is withheld.
         error: its standard error.
         pareto_k: the shape of the tail of the importance weights; below 0.7 they are reliable.
         effective_share: the share of the proposal's draws that are effective.
-        importance, bridge: both estimates, `(log_z, error)`, also where the figure is withheld.
-        reasons: why it is not to be trusted; empty if it is.
+        importance, bridge: both estimates, `(log_z, error)`, also if log Z is withheld.
+        reasons: why the estimate is not trustworthy; empty if it is.
         marginal: whether a prior was declared, so that log Z is the marginal likelihood.
         target: what was integrated.
-        num_samples: draws of the proposal.
-        evaluations: of the density, a gradient counted as three.
+        num_samples: number of draws of the proposal.
+        evaluations: number of density evaluations; a gradient counts as three.
         seconds: wall time.
 
     Example:
@@ -74,12 +74,12 @@ class Evidence:
 
     @property
     def withheld(self) -> bool:
-        """Whether no figure is given: the two sides disagree, or mass lies outside q."""
+        """Whether no estimate is given: the two estimates disagree, or mass lies outside q."""
         return math.isnan(self.log_z)
 
     @property
     def meaning(self) -> str:
-        """What log Z is of."""
+        """What log Z means: a log marginal likelihood, or the log of an integral."""
         if self.marginal:
             return "log marginal likelihood"
         return "log of the integral of the density given (no prior was declared)"

@@ -1,7 +1,7 @@
-"""Figures that speak for a run: ESS per draw, mode weights, R-hat, and the summary made of them.
+"""Metrics of a run: ESS per draw, mode weights, R-hat, and the summary made of them.
 
 Acceptance alone says nothing about mixing: an orbit of period two is always accepted and explores
-nothing. The figure that counts is the rank-normalised bulk ESS per draw, the least over the
+nothing. The metric that counts is the rank-normalised bulk ESS per draw, the minimum over the
 coordinates, |x|² and the mode indicators.
 """
 
@@ -26,7 +26,7 @@ MOST = 200_000  # draws of all chains that are diagnosed; beyond, every k-th. A 
 
 
 class EssPerDraw(NamedTuple):
-    """The least bulk ESS per draw, the quantity it belongs to, and that of every quantity."""
+    """The minimum bulk ESS per draw, the quantity it belongs to, and that of every quantity."""
 
     least: float
     quantity: str
@@ -44,7 +44,7 @@ class ModeWeights(NamedTuple):
 def ess_per_draw(draws: Draws) -> EssPerDraw:
     """Rank-normalised bulk ESS over the number of draws, for every judged quantity.
 
-    A quantity without a figure (fewer than four draws of a chain) counts as zero.
+    A quantity without an ESS (fewer than four draws per chain) counts as zero.
     """
     return _ess_per_draw(_quantities(draws))
 
@@ -67,7 +67,7 @@ def mode_weights(draws: Draws) -> ModeWeights:
 
 
 def summarise(draws: Draws, superchains: ArrayLike | None = None) -> Summary:
-    """Judge a run: a table of figures, what is wrong in plain words, and a verdict.
+    """Judge a run: a table of metrics, what is wrong in plain words, and a verdict.
 
     Of very many draws every k-th is diagnosed, and the summary says so. ESS is that of the draws
     diagnosed, so that the run has at least as many effective draws.
@@ -130,7 +130,7 @@ def _figures(
     superchains: ArrayLike | None,
     angles: dict[str, tuple[float, float]],
 ) -> dict[str, dict[str, float]]:
-    """Every figure of the table, by its name and the quantity's."""
+    """Every metric of the table, by its name and the quantity's."""
     values = np.stack([np.asarray(row, np.float64) for row in rows.values()], axis=2)
     low, high = np.quantile(values, INTERVAL, axis=(0, 1))
     tail = ess(values, "tail")

@@ -109,7 +109,7 @@ class Modes:
         return f"a chain changes its mode every {1 / self.changes:.3g} draws"
 
     def table(self) -> list[dict[str, str]]:
-        """One row per mode, with the digits that mean something."""
+        """One row per mode, with as many digits as the errors allow."""
         rows = []
         for number, mode in enumerate(self.each):
             row = {"mode": str(number), "weight": _weight(mode), "chains": str(mode.chains)}
@@ -229,7 +229,7 @@ def _weight(mode: Mode) -> str:
 
 
 def line_of(draws: Draws) -> str | None:
-    """The line on modes of a summary; None where the density is not at hand or is much work."""
+    """The line on modes of a summary; None if the density is not available or is expensive."""
     if draws.derived is not None:
         known = draws.derived.hill is not None or draws.derived.mode is not None
         return draws.modes().line if known else None

@@ -1,7 +1,7 @@
-"""What stands behind a verdict: how it was looked for what chains may have missed.
+"""The reasons for a verdict: how learning searched for modes that chains may have missed.
 
 Chains that all start from the learned proposal agree with each other also where the proposal has
-missed a mode. So some chains start elsewhere, a second search looks for more, and the integral of
+missed a mode. So some chains start elsewhere, later searches look for more, and the integral of
 the density is estimated twice: by annealing from X, and by the weights of the proposal.
 """
 
@@ -12,7 +12,7 @@ from involutive.diagnostics.findings import Finding, Metrics
 from involutive.sampling.starts import started_elsewhere
 
 LARGEST = 1.02  # nested R-hat between groups of starts; as for nested R-hat of short chains
-MISSED = 0.01  # share of the mass that the last look may have found outside; a guess
+MISSED = 0.01  # share of the mass that the final search may find to be missed; a guess
 NATS = 2.0  # by which annealing may see more mass than the proposal's weights; a guess
 
 
@@ -48,13 +48,13 @@ def search_missed(metrics: Metrics) -> Finding | None:
     outside = looked.get("missed") or 0.0
     if outside > MISSED:
         problem = (
-            f"About {outside:.0%} of the mass lies where neither the proposal nor the chains that "
-            "measured it are, by the climbs of a last look while learning."
+            f"About {outside:.0%} of the mass lies where neither the proposal nor its pilot chains "
+            "go, according to the final search of learning."
         )
     elif looked.get("new"):
         problem = (
-            f"The last search while learning reached {looked['new']} places that the proposal does "
-            "not cover."
+            f"A second search during learning reached {looked['new']} places that the proposal "
+            "does not cover."
         )
     elif seen is not None and weighed is not None and seen > weighed + NATS:
         problem = (
@@ -67,7 +67,7 @@ def search_missed(metrics: Metrics) -> Finding | None:
 
 
 def behind(metrics: Metrics) -> str | None:
-    """In words, what was done to find what chains may have missed; None if nothing was."""
+    """In words, how learning searched for what chains may have missed; None if it did not."""
     looked = metrics.draws.provenance.get("looked")
     if not looked or not looked.get("places"):
         return None
@@ -81,14 +81,15 @@ def behind(metrics: Metrics) -> str | None:
         else ""
     )
     return (
-        f"{apart}climbs started at {min(widths):g} to {max(widths):g} times the width of X, and a "
-        f"second search that compared the density with the proposal at {looked['places']:,} places "
-        f"and climbed from {looked['climbs']:,} found nothing that is missed"
+        f"{apart}climbs started at {min(widths):g} to {max(widths):g} times the width of the "
+        "initial distribution, and the final search, which compared the density with the proposal "
+        f"at {looked['places']:,} places and climbed from {looked['climbs']:,}, found no missed "
+        f"mass above {MISSED:.0%}"
     )
 
 
 def looked_frugally(metrics: Metrics) -> str | None:
-    """In words, how little frugal learning has looked; None if learning was not frugal.
+    """In words, how briefly frugal learning searched; None if learning was not frugal.
 
     Of n ascents that end in known modes, one that fewer than 3/n of the starts lead to may have
     been missed, at 95 % (the rule of three).
@@ -99,5 +100,5 @@ def looked_frugally(metrics: Metrics) -> str | None:
     most = max(int(looked["climbs"]) // 3, 1)
     return (
         f"Learning was frugal: {looked['places']:,} evaluations and {looked['climbs']} ascents "
-        f"looked for modes, so that one which fewer than one start in {most} leads to may be missed"
+        f"searched for modes; a mode that fewer than one start in {most} leads to may be missed"
     )

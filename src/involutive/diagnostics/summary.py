@@ -23,7 +23,7 @@ class Summary:
     """What can be said about a run.
 
     Attributes:
-        metrics: the figures and the draws they come from.
+        metrics: the metrics, and the draws they come from.
         findings: problems, each with what to try; serious ones first.
     """
 
@@ -62,14 +62,14 @@ class Summary:
         reasons = behind(self.metrics)
         if reasons is None:
             looked = looked_frugally(self.metrics) or (
-                "Nothing looked for modes that no chain has visited"
+                "No search was made for modes that no chain has visited"
             )
             return f"No sign of trouble in the chains: {numbers}. {looked}."
         return f"Trustworthy: {numbers}; {reasons}."
 
     @property
     def movement(self) -> str:
-        """Acceptance with the effective draws it bought."""
+        """Acceptance beside effective draws."""
         seen = self.metrics
         return (
             f"acceptance {seen.acceptance:.3f} with {seen.ess_per_draw:.3g} effective draws per "
@@ -78,7 +78,7 @@ class Summary:
 
     @cached_property
     def modes(self) -> str | None:
-        """One line on the modes; None where the density is not at hand or is much work."""
+        """One line on the modes; None if the density is not available or is expensive."""
         return line_of(self.metrics.draws)
 
     def __str__(self) -> str:

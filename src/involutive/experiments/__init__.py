@@ -1,4 +1,4 @@
-"""The paper's figures and theorems, and studies beyond it: one file an experiment."""
+"""The paper's figures and theorems, and studies beyond it: one file per experiment."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Amortised proposals that stay exact: one network, a thousand posteriors.
+"""Amortised proposals: one network for a thousand posteriors.
 
 A network is trained for a family of bimodal light curves and for a hierarchy, each by simulation.
 The posteriors of new simulated data sets are sampled with `sample_many`

@@ -1,14 +1,15 @@
-"""How converged after b steps? A bound on the KL divergence from the posterior, in nats.
+"""Convergence after b steps: a bound on the KL divergence from the posterior, in nats.
 
-The figure the paper lacks. Chains start from a law X that has found the modes of mog6 and mog2_1d
-but is too narrow and weights them wrongly. `assess` bounds the symmetric KL divergence between the
-law after b steps and the target, for the default recipe's kernel, HMC, A-NICE-MC as its own
-training leaves it, and a random walk. Local moves repair the width in a few steps and keep the
+The paper has no such figure. Chains start from an X that covers the modes of mog6 and mog2_1d but
+is too narrow and has the wrong weights. `assess` bounds the symmetric KL divergence between the
+distribution after b steps and the target, for the kernel of the default recipe, HMC, A-NICE-MC
+after its own training, and a random walk. Local moves repair the width in a few steps and keep the
 weights of X: their bounds stop falling at the divergence between the weights, drawn as a dotted
-line. A learned kernel brings its own X, the law of its proposal, and is assessed from that too.
+line. A learned kernel has an X of its own, the distribution of its proposal, and is assessed from
+that too.
 
-The bound needs X/p to be rarely larger than M. From a broad X, such as N(0, I) on mog6, w = X/p
-at the origin is about exp(49) and no feasible M gives a useful bound, whatever the kernel does.
+The bound is useful only if X/p rarely exceeds M. From a broad X, such as N(0, I) on mog6, w = X/p
+at the origin is about exp(49), and no feasible M gives a useful bound, whatever the kernel does.
 """
 
 from collections.abc import Callable, Sequence

@@ -224,7 +224,7 @@ def claims(data: dict[str, Any]) -> dict[str, bool]:
         "the most components give more effective draws than the fewest": bool(
             (mixture[:, -1, 0] > mixture[:, 0, 0]).all()
         ),
-        "a learned auxiliary law beats every Gaussian swap network": bool(
+        "a learned auxiliary distribution beats every Gaussian swap network": bool(
             (mixture[:, -1, 0] > width[..., 0].max(axis=1)).all()
         ),
     }

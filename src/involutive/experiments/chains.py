@@ -2,7 +2,7 @@
 
 Densities of the first 100, 1 000 and 10 000 draws of one chain, beside exact draws, and the
 autocorrelation of x over chains that start in the target, for the paper's network trained by
-`MganConfig.mixing`, HMC, and `learn`, which is another method and named as such.
+`MganConfig.mixing`, HMC, and `learn`, which is another method.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""The default recipe over all benchmark targets, from exact draws and from nothing.
+"""The default recipe on all benchmark targets, from exact draws and from the density alone.
 
 For every target and seed, `learn` is run twice: with exact draws as `samples`, where there are any,
-and with nothing but the density and X = N(0, 3² I). The table shows the least rank-normalised ESS
-per draw over coordinates, |x|² and mode indicators (64 chains × 1000 draws), the total variation of
+and with only the density and X = N(0, 3² I). The table shows the minimum rank-normalised ESS per
+draw over coordinates, |x|² and mode indicators (64 chains × 1000 draws), the total variation of
 the mode weights, the largest error of a mean of a coordinate or |x|² in Monte Carlo standard errors
 (of the share below the median where tails are too heavy for means), R-hat and the time of learning;
 the worst seed counts. The first seed's time includes all compilation (of programs that are not in

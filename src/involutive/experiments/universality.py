@@ -1,4 +1,4 @@
-"""The universality theorem, run: any transition as the proposal of an involutive network.
+"""The universality theorem in practice: any transition as the proposal of an involutive network.
 
 Five questions to the proof's construction, for three transitions T:
 

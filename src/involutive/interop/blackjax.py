@@ -121,9 +121,9 @@ class LocalMove(AbstractKernel):
     """One step of a BlackJAX algorithm, as a kernel.
 
     The algorithm's state is made afresh from the position at every step, so that any kernel can
-    move the chain in between: one more evaluation a step. It is exact for every algorithm that
-    leaves its `logdensity_fn` invariant; `mclmc` (unadjusted) and `elliptical_slice` (which
-    multiplies the density by a prior) do not.
+    move the chain in between; that takes one more evaluation per step. The kernel leaves the target
+    invariant if the algorithm leaves its `logdensity_fn` invariant; `mclmc` (unadjusted) and
+    `elliptical_slice` (which multiplies the density by a prior) do not.
     """
 
     target: Target

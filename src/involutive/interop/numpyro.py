@@ -27,7 +27,7 @@ from numpyro.infer.mcmc import MCMCKernel  # noqa: E402
 from numpyro.util import is_prng_key  # noqa: E402
 
 USUAL_WARMUP = 1000  # the num_warmup that learns with the default effort
-STARTS = 100  # draws from the initial law, of which the first with finite density is taken
+STARTS = 100  # draws from X, of which the first with finite density is taken
 
 Learner = Callable[[Target, Key[Array, ""]], AbstractKernel]
 

@@ -29,7 +29,7 @@ Scalar = Float[Array, ""]
 
 
 class AbstractInvolution(eqx.Module):
-    """A map of R^size that is its own inverse.
+    """A map from R^size to itself that is its own inverse.
 
     Subclasses define `size`, `volume_preserving` and the map itself, of one unbatched vector.
 
@@ -64,7 +64,7 @@ class FunctionBlock(AbstractInvolution):
         g: any FlowJAX bijection of one half.
 
     Raises:
-        InputError: if g is no unconditional bijection of one vector.
+        InputError: if g is not an unconditional bijection of one vector.
 
     Example:
         >>> import involutive as inv, jax.numpy as jnp
@@ -225,7 +225,7 @@ class Sandwich(AbstractInvolution):
         inner: the involution between, of the same size.
 
     Raises:
-        InputError: if one is no involution or their sizes differ.
+        InputError: if one is not an involution, or their sizes differ.
 
     Example:
         >>> import involutive as inv, jax.numpy as jnp
@@ -267,7 +267,7 @@ class Conjugate(AbstractInvolution):
         inner: the involution between g and its inverse, of the same size.
 
     Raises:
-        InputError: if g is no bijection of one vector, inner no involution, or their sizes differ.
+        InputError: if g is not a bijection of one vector, inner not an involution, or sizes differ.
 
     Example:
         >>> import involutive as inv, jax.numpy as jnp

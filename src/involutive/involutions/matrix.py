@@ -26,10 +26,10 @@ class MatrixBlock(AbstractInvolution):
     Args:
         v: a vector that is not zero.
         w: a vector of the same size, not orthogonal to v.
-        turns: whether w is turned towards v, as `MatrixBlock.trainable` has it.
+        turns: whether w is turned towards v, as in `MatrixBlock.trainable`.
 
     Raises:
-        InputError: if v or w is no finite, nonzero vector, or they are too near orthogonal.
+        InputError: if v or w is not a finite nonzero vector, or if they are nearly orthogonal.
 
     Example:
         >>> import involutive as inv, jax.numpy as jnp

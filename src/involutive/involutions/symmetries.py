@@ -70,7 +70,7 @@ class SignedPermutation(AbstractInvolution):
 
 
 class Symmetries(eqx.Module):
-    """The symmetries found of a density: iterate over them as involutions, print them in words.
+    """The symmetries found in a density: iterate over them as involutions, or print them in words.
 
     Attributes:
         labels: index matrices `(K, width)`; the rows of each are interchangeable.
@@ -201,7 +201,7 @@ def _listed(names: np.ndarray, most: int = 12) -> str:
 
 
 def _order(labels: Sequence[np.ndarray], flips: np.ndarray) -> float:
-    """The least number of elements of the group."""
+    """The minimum number of elements of the group."""
     sizes = [float(np.prod(np.arange(1, len(rows) + 1, dtype=float))) for rows in labels]
     return float(np.prod(sizes)) * 2.0 ** min(len(flips), 1000)
 

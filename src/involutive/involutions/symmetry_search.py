@@ -31,16 +31,16 @@ MOST_ROTATIONS = 8  # groups of rotations that are kept. A guess
 
 
 def symmetries(target: Target, *, key: KeyLike = 0, points: ArrayLike | None = None) -> Symmetries:
-    """Find exchanges of coordinates or groups, sign flips and rotations that leave a density alone.
+    """Find exchanges, sign flips and rotations of coordinates that leave a density unchanged.
 
     Args:
         target: the density.
-        key: an int seed or a JAX key, of the points it is compared at.
-        points: `(n, dim)` draws to compare at instead, for densities that vanish far from them.
+        key: an int seed or a JAX key, for the points at which the density is compared.
+        points: `(n, dim)` draws to use instead, for densities that vanish far from them.
 
     Returns:
         The symmetries found: `str` lists them, iteration gives them as involutions, `SymmetryMove`
-        makes a kernel of them. None is ever assumed: a use of them computes the acceptance ratio.
+        makes a kernel of them. None is taken for granted: kernels compute the acceptance ratio.
 
     Example:
         >>> import jax.numpy as jnp, involutive as inv

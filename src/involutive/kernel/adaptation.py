@@ -50,7 +50,7 @@ BETTER = 1.05  # factor of round trips per evaluation that learned exchanges mus
 
 @dataclass(frozen=True)
 class Adaptation:
-    """How a ladder is adapted.
+    """Settings of the adaptation of a ladder.
 
     Attributes:
         rounds: rounds of adaptation; each has twice the scans of the one before.
@@ -132,15 +132,15 @@ def tempered(
 
 
 def adapt_ladder(kernel: Tempered, *, key: KeyLike, settings: Adaptation | None = None) -> Tempered:
-    """Adapt a ladder in rounds and measure it; the kernel returned changes no more.
+    """Adapt a ladder in rounds and measure it; the returned kernel is fixed.
 
     Args:
-        kernel: where to begin: its target, reference, schedule, steps and scales.
+        kernel: the ladder to begin with: its target, reference, schedule, steps and scales.
         key: an int seed or a JAX key.
-        settings: how long, and what is adapted.
+        settings: how long to adapt, and what.
 
     Returns:
-        The adapted kernel with `ladder`, what was measured, and `ladders`, where they ended.
+        The adapted kernel; `ladder` has the measurements, `ladders` the final states.
 
     Example:
         >>> import involutive as inv

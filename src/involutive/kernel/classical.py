@@ -31,7 +31,7 @@ def random_walk(
 
     Args:
         target: the density to leave invariant.
-        scale: of the steps: a number, a vector of sds, or a matrix that multiplies N(0, I).
+        scale: the scale of steps: a number, a vector of sds, or a matrix that multiplies N(0, I).
         initial: the distribution that chains start from when no positions are given.
 
     Returns:
@@ -103,7 +103,7 @@ def a_nice_network(
 def a_nice_mc(
     target: Target, network: AbstractBijection, initial: AbstractDistribution | None = None
 ) -> Kernel:
-    """A-NICE-MC: propose `f(φ, v)` or `f⁻¹(φ, v)` with even chances, f an invertible network.
+    """A-NICE-MC: propose `f(φ, v)` or `f⁻¹(φ, v)`, each half the time, f an invertible network.
 
     Args:
         target: the density to leave invariant.
@@ -172,7 +172,7 @@ def multiple_try(
         target: the density to leave invariant.
         proposal: a FlowJAX distribution of the target's dimension; a conditional one is given the
             state, one without a condition proposes independently of it.
-        tries: how many are drawn per step, at least 2; a step evaluates the density at twice as
+        tries: the number of tries per step, at least 2; a step evaluates the density at twice as
             many points.
         initial: the distribution X that chains start from when no positions are given.
 

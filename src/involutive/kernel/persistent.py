@@ -34,7 +34,7 @@ class Momentum(NamedTuple):
 
 
 class Persistent(AbstractKernel):
-    """A kernel whose π keeps a share of itself from step to step.
+    """A kernel that refreshes π only in part from step to step.
 
     Args:
         kernel: a `Kernel` whose auxiliary distribution is the standard normal.

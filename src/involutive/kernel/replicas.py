@@ -67,17 +67,17 @@ class Tempered(AbstractKernel):
         reference: a normalised FlowJAX distribution with `sample` and `log_prob`.
         betas: the schedule, from 0 to 1, increasing.
         steps: step sizes of the local moves of replicas 1 … K, or one for all.
-        scales: what the local moves are scaled by: one number, `(K, dim)` standard deviations or
+        scales: the scales of local moves: one number, `(K, dim)` standard deviations or
             `(K, dim, dim)` factors.
         leaps: leapfrog steps per local move; None makes a random-walk step, without gradients.
         transports: bijections g_0 … g_{K-1} of one structure, g_k from p_k to p_{k+1}, for learned
             exchanges; None exchanges positions as they are.
         scans: scans per step.
         initial: the distribution that cold replicas start from; by default the reference.
-        ladders: `(n, K-1, dim)`, ladders of which chains start from one at random, but for their
-            cold replica; by default they start from draws of the reference.
-        warmup: steps that `sample` throws away unless it is told otherwise.
-        ladder: what adaptation measured.
+        ladders: `(n, K-1, dim)`, ladders; every chain starts its replicas, except the cold one,
+            from a random one of them. By default they start from draws of the reference.
+        warmup: steps that `sample` discards by default.
+        ladder: the measurements of the adaptation.
 
     Example:
         >>> import involutive as inv, jax.numpy as jnp

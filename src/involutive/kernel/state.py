@@ -14,15 +14,15 @@ Flag = Bool[Array, ""]
 
 
 class State(NamedTuple):
-    """What the next step needs. A log density of +inf marks a chain that was stopped.
+    """The state of a chain. A log density of +inf marks a chain that was stopped.
 
-    `carried` is what a kernel needs beside the position (the other replicas of a ladder). Runs keep
-    it in their checkpoints; kernels that do not use it pass it on unchanged.
+    `carried` is what a kernel needs besides the position (the other replicas of a ladder). Runs
+    save it in their checkpoints; kernels that do not use it pass it on unchanged.
 
     Attributes:
         position: where the chain is, `(dim,)`.
         log_density: the target's log density there.
-        carried: what a kernel needs beside the position.
+        carried: what a kernel needs besides the position.
 
     Example:
         >>> import involutive as inv, jax.numpy as jnp
@@ -42,7 +42,7 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What happened in a step; reported, never carried.
+    """What happened in a step; it is reported, and not part of the state.
 
     Attributes:
         proposal: the position proposed, also where it was rejected.

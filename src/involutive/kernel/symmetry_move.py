@@ -36,7 +36,7 @@ class Element(NamedTuple):
 class SymmetryMove(AbstractKernel):
     """Move to a random point of the orbit of x under a group of symmetries.
 
-    It mixes over labels, signs and angles alone: compose it with another kernel by `inv.Cycle`.
+    It only changes labels, signs and angles: combine it with another kernel by `inv.Cycle`.
 
     Args:
         target: the density to leave invariant.
@@ -94,13 +94,13 @@ class SymmetryMove(AbstractKernel):
 class Symmetrised(AbstractDistribution):
     """`q_G(x) = (1/|G|) Σ_{g in G} q(g x)`: a distribution made symmetric under a group.
 
-    A draw of q moved by a uniform element of G. With q fitted to folded draws, the K! orders of K
-    labels cost the components of one.
+    It is the distribution of a draw of q that a uniform random element of G has moved. If q is
+    fitted to folded draws, it needs the components of only one of the K! orders of K labels.
 
     Args:
         base: q, any FlowJAX distribution of one vector.
-        symmetries: what generates G; of a large group a subgroup is used.
-        most: elements of G at most.
+        symmetries: the generators of G; if G is large, a subgroup is used.
+        most: the maximum number of elements of G.
 
     Example:
         >>> import jax.numpy as jnp, involutive as inv

@@ -50,7 +50,7 @@ def check_arguments(
     )
     check(
         checkpoint is not None or not resume,
-        "resume=True needs the file to go on from; pass checkpoint= as well",
+        "resume=True needs a file to resume from; pass checkpoint= as well",
     )
     check(
         settings is None or isinstance(settings, LearnSettings),

@@ -104,12 +104,12 @@ def learn(
             every stage. It evaluates nothing and changes no result.
 
     Returns:
-        A kernel for `sample`, with `outcome`: what was reached, and what to try if that is not
+        A kernel for `sample`. Its `outcome` says how well it mixes, and what to try if that is not
         enough. Ctrl-C returns the best kernel so far, with `outcome.ended == "interrupted"`. The
         kernel leaves the target invariant in every case.
 
     Raises:
-        InputError: if an argument does not fit, or the density is no function of the position.
+        InputError: if an argument does not fit, or the density depends on more than the position.
 
     Example:
         >>> import involutive as inv

@@ -100,13 +100,13 @@ class Outcome:
 
 
 class Learned(AbstractKernel):
-    """A learned global proposal composed with a local move; fixed from here on.
+    """A learned global proposal composed with a local move; nothing is adapted any more.
 
     Attributes:
         target: the density it was learned for.
         initial: the distribution of the learned proposal, which most chains start from.
-        kernel: the composition that is sampled with.
-        warmup: steps to discard before the first draw, unless `sample` is told otherwise.
+        kernel: the composition that `sample` runs.
+        warmup: steps that `sample` discards by default.
         outcome: the record of learning.
         starts: places away from the proposal, from which one chain in four starts, so that R-hat
             does not compare the proposal with itself.

@@ -31,7 +31,7 @@ class LiveView:
     def __init__(self, target: Target):
         check(
             in_notebook(),
-            "live=True needs a notebook, and this process is none; leave it out, and call "
+            "live=True needs a notebook, and this process is not one; leave it out, and call "
             "kernel.outcome.plot() afterwards",
         )
         self.target, self._handle, self._tried = target, None, []

@@ -27,8 +27,8 @@ from involutive.storage.format import PathLike
 SHOWN = 6  # quantities in a figure; of more, those with the fewest effective draws
 PAIRED = 4  # quantities in the figures with a panel per pair, per chain, or per line
 UNSEEN = (
-    "What no diagnostic can tell: whether there is a mode that no chain has ever visited. If you "
-    "suspect one, start chains there, or learn again with an initial distribution that covers it."
+    "No diagnostic can tell whether there is a mode that no chain has ever visited. If you suspect "
+    "one, start chains there, or learn again with an initial distribution that covers it."
 )
 BOUND = (
     "What it says: after b steps from X, the distribution of a chain is at most this far from "
@@ -177,7 +177,9 @@ class Page:
         )
         left = len(self.summary.table) - len(shown)
         more = (
-            f"<p class='note'>{left} more quantities have more effective draws.</p>" if left else ""
+            f"<p class='note'>{left} more quantities, with more effective draws, are not shown.</p>"
+            if left
+            else ""
         )
         return (
             '<div class="wide" tabindex="0" role="region" aria-label="Summary table">'
@@ -230,8 +232,8 @@ class Page:
 
     def _ranks(self) -> Section:
         caption = (
-            "One line per chain: how much more of it lies below a rank than of all chains. "
-            "Lines inside the dashed band agree; a line far outside sits elsewhere."
+            "One line per chain: the share of its draws below a rank, minus that of all chains. "
+            "Chains inside the dashed band agree; a chain far outside is in another region."
         )
         drawn = figures.ranks(self._worst(self.scalars, PAIRED))
         return Section("ranks", "Ranks", drawing(drawn, "ranks", "Rank plots of chains", caption))
@@ -239,7 +241,7 @@ class Page:
     def _traces(self) -> Section:
         drawn = figures.traces(self._worst(self.scalars, PAIRED))
         caption = (
-            "One chain per panel. A chain that mixes looks like noise; one that is stuck, a line."
+            "One chain per panel. A chain that mixes looks like noise, a stuck one like a line."
         )
         return Section(
             "traces", "Traces", drawing(drawn, "traces", "Traces of four chains", caption)
@@ -247,7 +249,7 @@ class Page:
 
     def _autocorrelation(self) -> Section:
         drawn = figures.autocorrelations(self._worst(self.rows, SHOWN))
-        caption = "How long a draw is remembered. Zero from lag 1 on means independent draws."
+        caption = "Correlation of draws by their lag. Independent draws have zero from lag 1 on."
         body = drawing(drawn, "lags", "Autocorrelation against lag", caption)
         return Section("lags", "Autocorrelation", body)
 
@@ -271,7 +273,7 @@ class Page:
             return None
         caption = (
             f"Some draws φ and where the proposal ({found['what']}) sends them, φ'. Faint arrows "
-            "are likely to be rejected. Long arrows between dense places are what makes chains mix."
+            "are likely to be rejected. Chains mix by long arrows between regions of high density."
         )
         body = drawing(figures.arrows(found), "moves", "Arrows from draws to proposals", caption)
         return Section("moves", "What the proposal does", body)

@@ -1,4 +1,4 @@
-"""How to repeat a run: the command that made it, or Python code, and the facts it rests on."""
+"""How to repeat a run: the command that made it, or Python code, and the details of the run."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def repeat_html(provenance: Mapping[str, Any]) -> str:
         f"<p>With the same versions, {how} makes the same draws, bit for bit:</p>"
         '<pre tabindex="0" role="region" aria-label="How to repeat the run"><code>'
         f"{escape(str(command) if command else code(provenance))}</code></pre>"
-        "<details><summary>All facts of the run</summary>"
+        "<details><summary>All details of the run</summary>"
         f'<div class="wide"><table class="facts"><tbody>{rows}</tbody></table></div></details>'
     )
 

@@ -56,7 +56,8 @@ def modes_section(found: Modes) -> Section:
 
 def evidence_section(found: Evidence) -> Section:
     """The evidence as a verdict, a table, and the reasons against it."""
-    verdict = "It can be trusted." if found.trustworthy else "It is not to be trusted yet:"
+    good = "This estimate can be trusted."
+    verdict = good if found.trustworthy else "Do not trust this estimate yet:"
     items = "".join(f"<li>{escape(reason)}</li>" for reason in found.reasons)
     rows = "".join(
         f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>'

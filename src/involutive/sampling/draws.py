@@ -16,7 +16,7 @@ from involutive.sampling.quantities import Quantities, quantities
 from involutive.storage.format import PathLike
 from involutive.targets.target import Target
 
-if TYPE_CHECKING:  # views of draws, made by rooms to the right
+if TYPE_CHECKING:  # views of draws, made by packages to the right
     from pandas import DataFrame
 
     from involutive.diagnostics.assess import Assessment
@@ -195,13 +195,13 @@ class Draws:
         truths: Mapping[str, Number] | None = None,
         axes: AxesLike | None = None,
     ) -> np.ndarray:
-        """Draw every two quantities against each other, each alone on the diagonal.
+        """Plot every pair of quantities, and each quantity alone on the diagonal.
 
         The two contours hold 50 % and 90 % of the draws; colours tell modes apart.
 
         Args:
             names: variables or scalars (`"theta"`, `"theta[2]"`); by default the first six.
-            modes: whether to colour draws by mode, where the density is at hand.
+            modes: whether to colour draws by mode, if the density is available.
             truths: known values by name, drawn as dashed lines.
             axes: Matplotlib axes to draw on; by default those of a new figure.
 
@@ -229,7 +229,7 @@ class Draws:
         chains: int = 4,
         axes: AxesLike | None = None,
     ) -> np.ndarray:
-        """Draw the path of some chains, one row per quantity and one chain per panel.
+        """Plot the path of some chains, one row per quantity and one chain per panel.
 
         Args:
             names: variables or scalars; by default the first six.
@@ -247,7 +247,7 @@ class Draws:
     def plot_proposal(
         self, kernel: AbstractKernel, *, count: int = 48, axes: AxesLike | None = None
     ) -> Axes:
-        """Draw where a kernel's proposal sends some of these draws; faint arrows are unlikely.
+        """Plot where a kernel's proposal sends some draws; faint arrows are likely to be rejected.
 
         Args:
             kernel: a learned kernel, or one made of one involution.
@@ -274,7 +274,7 @@ class Draws:
 
         Args:
             path: the file to write.
-            kernel: what made the draws, to show how it moves and how it was learned.
+            kernel: the kernel of the draws, to show how it moves and how it was learned.
             assessment: what `assess` returned, to show the bound against steps.
             evidence: what `evidence` returned, to show log Z, also of every mode.
             truths: known values by name, drawn in the pair plot.

@@ -80,7 +80,7 @@ _checks: dict[str, Callable[[Any], object]] = {}
 def register(
     item: ItemT, name: str | None = None, check: Callable[[Any], object] | None = None
 ) -> ItemT:
-    """Let `save` and `load` know a class of modules, or a function used in one.
+    """Register a class of modules, or a function used in one, for `save` and `load`.
 
     Args:
         item: a class whose fields are its state (an `eqx.Module`, a dataclass, a `NamedTuple`), or

@@ -176,7 +176,10 @@ def _read(path: Path, limit: int) -> tuple[Arrays, dict[str, Any]]:
         header = json.loads(metadata["header"])
     except (ValueError, RecursionError) as error:
         raise damaged(path, "its header is not JSON") from error
-    check(isinstance(header, dict), f"{path} must hold a header of named fields; it is not ours")
+    check(
+        isinstance(header, dict),
+        f"{path} must hold a header of named fields; it is not a file of this library",
+    )
     return arrays, header
 
 
@@ -220,7 +223,7 @@ def _metadata(path: Path, limit: int) -> tuple[dict[str, str], int]:
     check(
         size <= limit,
         f"{path} has {size} bytes, more than the {limit} that are read without asking; "
-        "it does not look like what it should hold",
+        "it is probably not the file that you meant",
     )
     return metadata, size
 

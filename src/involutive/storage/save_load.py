@@ -51,10 +51,10 @@ class LoadsKernels(Protocol[LoadedT]):
 
 
 def save(path: PathLike, kernel: AbstractKernel | SavesItself) -> None:
-    """Save a kernel, apart from its target, as data.
+    """Save a kernel, without its target, as data.
 
     Args:
-        path: the file to write; what it held before is kept as `path.bak`.
+        path: the file to write; its previous content is kept as `path.bak`.
         kernel: any kernel of registered classes; `register` adds your own. Or the kernel of a
             family, from `amortise`.
 
@@ -106,8 +106,9 @@ def load(
 ) -> object:
     """Load a kernel saved by `save`, for the target given.
 
-    Loading runs no code from the file and imports nothing it names. A kernel loaded with another
-    target than it was learned for is still exact, but may move badly: a warning says so.
+    Loading runs no code from the file and imports nothing it names. If you load a kernel with
+    another target than it was learned for, it leaves that target invariant, but may mix badly: a
+    warning says so.
 
     Args:
         path: the file.
@@ -192,7 +193,7 @@ def _on_another(
     then, now = header.get("target"), kernel.target.name
     warnings.warn(
         f"{path} was saved for another density ({then}) than {now}: "
-        f"{found}; draws stay exact, but the proposal may fit badly",
+        f"{found}; chains leave the new density invariant, but the proposal may fit badly",
         stacklevel=3,
     )
     outcome = getattr(kernel, "outcome", None)

@@ -137,14 +137,14 @@ def angle(
     shape: ShapeLike = (),
     dims: DimsLike = None,
 ) -> Parameter:
-    """Declare numbers on a circle: `low` and `high` are one place, and there is no seam.
+    """Declare numbers on a circle: `low` and `high` are the same point, and there is no seam.
 
     It is sampled as the direction of a point of the plane, which takes two coordinates. Its mean,
     R-hat and ESS are those of a direction.
 
     Args:
         low: where the circle is cut to write it as a number.
-        high: the same place, one turn on.
+        high: the same point, one turn further.
         shape: the shape of the value; a scalar by default.
         dims: names of its axes, for ArviZ.
 
@@ -188,7 +188,7 @@ def simplex(count: int, *, shape: ShapeLike = (), dims: DimsLike = None) -> Para
 
 
 def ordered(count: int, *, shape: ShapeLike = (), dims: DimsLike = None) -> Parameter:
-    """Declare vectors of `count` rising numbers, such as cut points.
+    """Declare vectors of `count` increasing numbers, such as cut points.
 
     Args:
         count: how many numbers a vector has, at least 2.

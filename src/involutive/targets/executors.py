@@ -58,7 +58,7 @@ class HasApplyAsync(Protocol):
 
 @runtime_checkable
 class HasMap(Protocol):
-    """The least that a pool can be."""
+    """The minimal interface of a pool."""
 
     @property
     def map(self) -> Callable[..., Any]: ...

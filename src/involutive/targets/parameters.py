@@ -33,15 +33,15 @@ class Parameters:
     """Named parameters, each with a support or a prior, in the order given.
 
     Args:
-        declared: the same as keywords, as a mapping, for names that are no Python words.
-        coords: the places along named axes, for ArviZ: `{"school": ["A", "B"]}`.
+        declared: a mapping of names to declarations, for names that are not Python identifiers.
+        coords: the labels along named axes, for ArviZ: `{"school": ["A", "B"]}`.
         named: a support (`inv.real()`, `inv.positive()`, `inv.interval(0, 1)`, `inv.angle()`,
             `inv.simplex(3)`, `inv.ordered(4)`), a prior (`inv.Normal(0, 5)`), or a distribution
             of NumPyro, FlowJAX or SciPy, under each name.
 
     Attributes:
         names: the names, in order.
-        dim: how many unconstrained coordinates they take together.
+        dim: the number of unconstrained coordinates of all parameters together.
 
     Raises:
         InputError: if there is no parameter, or one is declared by something else.
@@ -64,7 +64,7 @@ class Parameters:
         every = {**dict(declared or {}), **named}
         check(every, "Parameters must declare at least one parameter, got none")
         strange = [name for name in every if not isinstance(name, str)]
-        check(not strange, f"names of parameters must be text, got {strange[:3]}")
+        check(not strange, f"names of parameters must be strings, got {strange[:3]}")
         self.entries = {name: as_parameter(name, given) for name, given in every.items()}
         self.names = tuple(self.entries)
         self.coords = dict(coords or {})

@@ -65,7 +65,8 @@ class Target(eqx.Module):
         log_likelihood: the pointwise log likelihood, called as the density is: one number per
             observation, as an array or as a dict of arrays. It is not sampled from; ArviZ's `loo`
             and `compare` need it.
-        observed: the same and the data of a model, from the adapters of other libraries.
+        observed: the pointwise log likelihood and the data of a model; adapters of other
+            libraries set it.
         arguments: how declared values are passed: "names", "dict" or "vector"; by default by name
             if the density's arguments are the parameters, and as one dict if it has one argument.
         backend: "jax", or "numpy" for any Python function: it gets NumPy values, is never traced,
@@ -77,8 +78,8 @@ class Target(eqx.Module):
 
     Attributes:
         parameters: the declared parameters, or None.
-        initial: X, the distribution to start from, of the flat vector; None where the target knows
-            none. With priors it is the prior.
+        initial: X, the distribution of the flat vector to start from; None if the target has none.
+            With priors it is the prior.
         black_box: the NumPy function, its calls, seconds and failures; None for JAX densities.
 
     Raises:
@@ -162,21 +163,21 @@ class Target(eqx.Module):
         executor: Executor | None = None,
         name: str | None = None,
     ) -> "Target":
-        """Take code for dynesty, UltraNest or nautilus as it is.
+        """Make a target of functions written for dynesty, UltraNest or nautilus.
 
         With `u = Φ(z)`, the density of z is `likelihood(prior_transform(u)) N(z; 0, I)`; X is
         N(0, I), and results are the values that `prior_transform` returns.
 
         Args:
-            log_likelihood: of the parameters, one vector.
-            prior_transform: from a point of the unit cube to the parameters.
-            dim: how many coordinates the cube has.
-            names: of the parameters that `prior_transform` returns; `theta_0`, … by default.
+            log_likelihood: maps one vector of parameters to the log likelihood.
+            prior_transform: maps a point of the unit cube to the parameters.
+            dim: the number of coordinates of the cube.
+            names: the names of the parameters; `theta_0`, … by default.
             backend: "numpy", or "jax" for functions of JAX operations.
-            periodic: coordinates whose ends are one place, as dynesty has them.
-            reflective: accepted as dynesty has them; they need no treatment here.
-            vectorized: whether both functions take rows.
-            executor: a pool for the calls of the likelihood, as `Target` takes it.
+            periodic: indices of periodic coordinates, as in dynesty.
+            reflective: accepted for compatibility with dynesty; it has no effect.
+            vectorized: whether both functions take rows of points.
+            executor: a pool for the calls of the likelihood, as in `Target`.
             name: shown in reports.
 
         Returns:

@@ -92,7 +92,7 @@ class ANice(AbstractObjective):
         )
         check(
             kernel.initial is not None,
-            "training from noise needs the kernel's initial law, got None; pass initial=",
+            "training from noise needs the kernel's initial distribution, got None; pass initial=",
         )
         config = self.config
         width, depth = config.critic_width, config.critic_depth

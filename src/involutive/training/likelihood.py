@@ -48,7 +48,7 @@ def proposal_draw(kernel: Kernel, key: Key[Array, ""]) -> Float[Array, " dim"]:
 
 
 def proposal_law(kernel: Kernel) -> Transformed:
-    """The law q of a function block's proposal."""
+    """The distribution q of a function block's proposal."""
     return Transformed(kernel.auxiliary, Invert(_function_block(kernel).g))
 
 

@@ -34,9 +34,9 @@ class AbstractObjective(eqx.Module):
     def update(
         self, kernel: Kernel, memory: PyTree, data: Data, key: Key[Array, ""]
     ) -> tuple[Kernel, PyTree, Figures]:
-        """Make one improvement; return the kernel, the memory and figures to show.
+        """Make one improvement; return the kernel, the memory and metrics to show.
 
-        The figures contain `skipped`, 1 where a non-finite gradient was not applied.
+        The metrics contain `skipped`, 1 where a non-finite gradient was not applied.
         """
 
     @abc.abstractmethod
@@ -55,7 +55,7 @@ def split_trainable(tree: PyTree) -> tuple[PyTree, PyTree]:
 
 
 def split_kernel(kernel: Kernel) -> tuple[PyTree, PyTree]:
-    """Split a kernel: the involution's and the auxiliary law's arrays are trainable."""
+    """Split a kernel: the involution's and the auxiliary distribution's arrays are trainable."""
     nothing = jax.tree.map(lambda _: False, kernel)
     spec = eqx.tree_at(
         lambda k: (k.involution, k.auxiliary),

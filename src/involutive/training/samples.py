@@ -27,7 +27,7 @@ def check_samples(samples: ArrayLike, dim: int) -> np.ndarray:
         ) from error
     check(
         rows.ndim == 2 and rows.shape[1] == dim,
-        f"samples must have shape (n, {dim}), one row a draw, got {rows.shape}",
+        f"samples must have shape (n, {dim}), one row per draw, got {rows.shape}",
     )
     check(
         rows.shape[0] >= LEAST_ROWS,

@@ -1,1 +1,1 @@
-"""Targets of the literature as published, published figures, and the metrics of those tables."""
+"""Targets of the literature as published, published results, and the metrics of those tables."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Published(NamedTuple):
-    """A published figure.
+    """A published result.
 
     Attributes:
         metric: the name of ours that it stands beside: `log_z_error`, `w2`, `w2_root`,

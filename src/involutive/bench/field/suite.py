@@ -14,10 +14,10 @@ CENTRE = (
 )
 CLIPPED = "draws are clipped to ±30 before W2, as the reference draws there are"
 NO_PRIOR = (
-    "with the prior N(0, I); the repository at its head has the prior commented out, and a "
-    "separable regression without one has no integral"
+    "with the prior N(0, I); the newest version of the repository has the prior commented out, and "
+    "a separable regression without a prior has no integral"
 )
-BOUND = "the published figure is an ELBO, a lower bound of log Z; ours is log Z itself"
+BOUND = "the published value is an ELBO, a lower bound of log Z; ours is log Z itself"
 
 
 def _plain(make: Callable[[], Target]) -> Maker:
@@ -45,7 +45,7 @@ def _robot(goals: int) -> Entry:
 def _phi4(rows: int, columns: int) -> Entry:
     return Entry(
         _plain(lambda: synthetic.phi4(rows, columns)), multimodal=True, symmetric=True,
-        protocol="no figure was found; the magnetisation per site is 2.087 on 8×8 (SCLD)",
+        protocol="no published value was found; the magnetisation per site is 2.087 on 8×8 (SCLD)",
     )  # fmt: skip
 
 

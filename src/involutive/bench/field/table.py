@@ -1,4 +1,4 @@
-"""The field's table: our figures and each sampler's, with the published ones beside them."""
+"""The table of the suite `field`: the results of each sampler beside published ones."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -75,7 +75,7 @@ def verdict(ended: list[Row]) -> str:
 
 
 def mean(rows: list[Row], key: str) -> float | None:
-    """The mean of a figure over the rows that have it."""
+    """The mean of a metric over the rows that have it."""
     found = [row[key] for row in rows if row.get(key) is not None]
     return float(np.mean(found)) if found else None
 
@@ -98,7 +98,7 @@ def _error(rows: list[Row]) -> str:
 
 
 def against(target: str, rows: list[Row]) -> str:
-    """Whether ours is ahead of each published figure of the same quantity."""
+    """Whether ours is ahead of each published value of the same quantity."""
     words = []
     for each in PUBLISHED.get(target, ()):
         ours = mean(rows, each.metric) if each.metric else None
@@ -124,9 +124,9 @@ def _notes(header: Row) -> list[str]:
         "protocol of fab-jax; theirs is over 5 trained seeds, ours over the seeds of this run), "
         "and of the sampler's own estimate. Importance ESS: effective share of the importance "
         "weights. W2²: unregularised, 2000 draws against 2000 reference draws, mean squared "
-        "distance; the floor, in brackets, is the same between sets of reference draws, least and "
-        "most of three. Published Sinkhorn distances are "
-        "entropic and of other draws. Evaluations and seconds include learning and warm-up; a "
+        "distance; the floor, in brackets, is the same distance between sets of reference draws, "
+        "the minimum and maximum of three. Published Sinkhorn distances are entropic and were "
+        "computed from other draws. Evaluations and seconds include learning and warm-up; a "
         "gradient counts as three. Samplers start from N(0, spread² I) in the coordinates of the "
         "density.",
         "",

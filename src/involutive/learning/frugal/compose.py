@@ -183,7 +183,7 @@ def _advice(weighed: Weighed, ess: float, problem: Problem) -> str:
             f"second search was made; allow at least Budget(evaluations={least:_})"
         )
     if weighed.new:
-        return f"the last search still found {weighed.new} modes that were not known; {more}"
+        return f"the last search still found {weighed.new} new modes; {more}"
     if effective < frugal.trusted:
         return (
             f"the evaluations are worth {effective:.0f} effective draws, too few to judge; {more}"

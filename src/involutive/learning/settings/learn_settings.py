@@ -34,7 +34,7 @@ GROUPS = {
 class LearnSettings:
     """Sizes and thresholds of learning: search, fit, rounds and judging.
 
-    The fields with plain numbers are the main dials; the others are in one group per stage.
+    The fields with plain numbers are the main settings; the others are in one group per stage.
 
     Args:
         initial_sd: sd of the default initial distribution X = N(0, sd² I). [as in the benchmark]

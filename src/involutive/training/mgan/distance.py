@@ -82,7 +82,7 @@ class Features:
 
 
 def start_distance(kernel: Kernel, data: Data, key: Key[Array, ""], steps: int) -> Float[Array, ""]:
-    """Energy distance of the law after `steps` steps from X to the data, plus that of strays."""
+    """Energy distance of states `steps` steps after X to the data, plus that of strays."""
     key_start, key_rollout = jr.split(key)
     data = data[:POINTS]
     starts = kernel.initial.sample(key_start, (data.shape[0],))  # type: ignore[union-attr]

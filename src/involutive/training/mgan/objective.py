@@ -85,7 +85,8 @@ class Mgan(AbstractObjective):
         config = self.config
         check(
             (config.balance == 0 and config.first_ratio == 0) or kernel.initial is not None,
-            "training from X needs the kernel's initial law, got None; pass Kernel(..., initial=)",
+            "training from X needs the kernel's initial distribution, got None; pass "
+            "Kernel(..., initial=)",
         )
         key_states, key_pairs = jr.split(key)
         dim, pairs = kernel.target.dim, config.pairwise and config.balance < 1

@@ -1,4 +1,4 @@
-"""Rollouts of b proposals, and the law of the chain over the states they visit.
+"""Rollouts of b proposals, and the distribution of the chain over the states they visit.
 
 A rollout draws π_0 … π_{b-1} once and sets (φ_{i+1}, π_i') = f(φ_i, π_i) whether or not the move
 would be accepted. With the π's fixed, a chain of b steps that starts at φ_0 and waits at φ_i until
