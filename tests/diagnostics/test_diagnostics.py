@@ -165,6 +165,13 @@ def test_a_log_density_too_large_for_float32():
     assert kinds(made(independent(), log_density=np.full((8, 400), -500, np.float32))) == set()
 
 
+def test_one_draw_far_out_does_not_judge_float32():
+    """A chain that starts far out passes a huge log density, where no decision is close."""
+    values = np.full((8, 400), -20, np.float32)
+    values[3, 0] = -1e9
+    assert kinds(made(independent().astype(np.float32), log_density=values)) == set()
+
+
 def test_a_mode_never_visited():
     draws = made(modes(np.ones((8, 400))), MIX)
     assert mode_weights(draws).total_variation == 0.5

@@ -10,6 +10,7 @@ from flowjax.distributions import Normal
 import involutive as inv
 from involutive.core.statistics import pareto_k
 from involutive.core.text import decimal
+from involutive.diagnostics.coverage import _factor
 from involutive.diagnostics.estimators import bridge, importance
 from involutive.diagnostics.evidence import _known_proposal
 from involutive.kernel.proposals import proposal_distribution
@@ -192,6 +193,21 @@ def test_pareto_k():
 )
 def test_digits_follow_the_error(value, error, text):
     assert decimal(value, error) == text
+
+
+def test_chains_start_inside_the_support():
+    """Half of the proposal's draws lie outside it."""
+    half = inv.Target(lambda x: jnp.where(x[0] > 0, -0.5 * x[0] ** 2, -jnp.inf), 1, name="half")
+    result = inv.evidence(proposal([[0.0]], 1.0, half), key=0, num_samples=2000)
+    assert abs(result.importance.log_z - 0.5 * np.log(np.pi / 2)) < 5 * result.importance.error
+
+
+def test_a_hill_whose_hessian_overflows_has_a_mass():
+    """One such hill made the mass of all hills NaN, which counts as none."""
+    for steep in (np.diag([-np.inf, -1.0]), np.full((2, 2), -np.inf), np.diag([np.nan, -4.0])):
+        with np.errstate(all="raise"):
+            factor = _factor(steep, np.ones(2))
+        assert np.isfinite(factor).all() and abs(np.linalg.slogdet(factor)[1]) < 1.0
 
 
 def test_an_initial_law_shows_what_lies_apart():

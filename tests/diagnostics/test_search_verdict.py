@@ -72,6 +72,25 @@ def test_what_the_second_search_found_is_named(learned):
     assert any("7 places that the proposal does not cover" in f.problem for f in findings)
 
 
+@pytest.mark.parametrize(
+    ("effective", "most", "begins"),
+    [
+        (500.0, 50.0, "Not trustworthy yet: search found more"),  # weights that mean something
+        (5.0, 50.0, "No sign of trouble in the chains"),  # weights that mean nothing
+        (5.0, 10.0, "Not trustworthy yet: search found more"),  # more than chains can have seen
+        (float("inf"), 50.0, "Not trustworthy yet: search found more"),  # replicas
+        (5.0, float("nan"), "Not trustworthy yet: search found more"),  # chains were not asked
+    ],
+)
+def test_log_z_is_compared_where_the_weights_mean_something(learned, effective, most, begins):
+    known = replace(learned.outcome.looked, log_z_search=30.0, log_z_weights=0.0)
+    looked = replace(known, effective=effective, log_z_chains=most)
+    kernel = learned.recorded(replace(learned.outcome, looked=looked))
+    verdict = sampled(kernel).summary().verdict
+    assert verdict.startswith(begins)
+    assert ("too uneven to tell" in verdict) == begins.startswith("No sign")
+
+
 def test_rhat_between_groups():
     rng = np.random.default_rng(0)
     values, elsewhere = rng.normal(size=(16, 200, 2)), np.arange(16) % 4 == 3

@@ -92,6 +92,22 @@ def test_a_kernel_that_misses_a_mode_is_not_trusted():
     assert "starts disagree" in found  # half of the chains that start elsewhere start in the mode
 
 
+def test_the_proposal_that_is_kept_estimates_log_z():
+    """Not the mixture that came before the rounds, which may have been poor."""
+    target, known = two(), 2.5 * np.log(2 * np.pi)  # of the mode that the proposal covers
+    kernel = blind(target, 0.1)
+    poor = replace(kernel.outcome.looked, log_z_weights=known - 40.0, effective=1.5)
+    kernel = kernel.recorded(replace(kernel.outcome, looked=poor))
+    looked = final_search(problem_of(target), kernel)[0].outcome.looked
+    assert looked.effective > 1000 and abs(looked.log_z_weights - known) < 0.1
+    assert known - 0.05 < looked.log_z_chains < known + 0.3
+    useless = FinalSearch(places=1, log_z=-9.0, effective=3.0)
+    assert module._recorded(poor, useless, False).log_z_weights == known - 40.0
+    better = replace(useless, effective=500.0)
+    assert module._recorded(poor, better, False).log_z_weights == -9.0
+    assert module._recorded(poor, better, True).log_z_weights == known - 40.0  # of replicas
+
+
 @pytest.mark.deep
 def test_what_chains_visit_is_not_missed(monkeypatch):
     """Where the proposal is poor, local moves may still reach everything."""
@@ -99,11 +115,11 @@ def test_what_chains_visit_is_not_missed(monkeypatch):
     kernel = blind(target, 1.5)
     moved = eqx.tree_at(lambda k: k.kernel.probabilities, kernel, np.array([0.9, 0.1]))
     seen = []
-    whole = module._chains_visit
-    monkeypatch.setattr(module, "_chains_visit", lambda *a: seen.append(whole(*a)) or seen[-1])
+    whole = module._asked_of_chains
+    monkeypatch.setattr(module, "_asked_of_chains", lambda *a: seen.append(whole(*a)) or seen[-1])
     settings = replace(SMALL, look=inv.LookSettings(steps=2000))
     learned, _ = final_search(problem_of(target, settings=settings), moved)
-    assert seen == [True] and learned.outcome.looked.missed == 0.0
+    assert [look.missed for look in seen] == [0.0] and learned.outcome.looked.missed == 0.0
 
 
 def test_a_budget_that_is_spent_leaves_nothing_to_say():

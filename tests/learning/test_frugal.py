@@ -16,7 +16,7 @@ from involutive.learning.frugal.ascents import Frame, Trail, ascend
 from involutive.learning.frugal.explore import explore
 from involutive.learning.frugal.frugal import should_be_frugal
 from involutive.learning.frugal.later_search import later_search
-from involutive.learning.frugal.refit import tempering
+from involutive.learning.frugal.refit import refit, tempering
 from involutive.learning.frugal.regress import refine_by_regression
 from involutive.learning.frugal.search import distinct_modes
 from involutive.learning.frugal.state import Weighed
@@ -221,3 +221,13 @@ def test_a_later_search_finds_what_the_mixture_misses():
     found = later_search(problem, blind)
     assert found.new == 1 and found.modes == 2 and not found.ended
     assert np.linalg.norm(found.mixture.means - MEANS[0], axis=1).min() < 0.1
+
+
+def test_a_few_points_leave_the_wide_normal():
+    """Of a density with a small support only a few evaluations may be finite."""
+    wide = normal(0.0, 9.0, 1)
+    points = np.array([[0.01], [0.02]])
+    law = BatchedDistribution(initial_distribution(None, inv.targets.gaussian(1), 3.0))
+    archive = Archive.empty(1).with_draws(points, np.zeros(2), law, 2)
+    mixture, beta, ess = refit(archive, None, wide, jr.key(0), FRUGAL)
+    assert mixture is wide and beta == 1.0 and ess == 0.0

@@ -7,8 +7,15 @@ import pytest
 
 import involutive as inv
 from involutive._xla.batched import BatchedDensity
+from involutive.learning.find.climbs import Climbed
+from involutive.learning.find.second_search import MissedModes
 from involutive.learning.fit.em import fit_mixture, run_em
-from involutive.learning.fit.importance import component_counts, fit_by_weights
+from involutive.learning.fit.importance import (
+    component_counts,
+    components_of_missed,
+    fit_by_weights,
+    with_components,
+)
 from involutive.learning.fit.mixture import Components, components_of, joined, merged
 from involutive.learning.fit.responsibilities import Products, Whitened, responsibilities
 from involutive.learning.fit.weighted import FittedMixture, Space
@@ -161,6 +168,20 @@ def test_a_mode_that_was_found_and_left_out_is_noticed():
         seen = cloud if missed else space.sample(mixture, 4000, rng)
         share = space.uncovered(FittedMixture(mixture, seen, 1.0, 1.0), found).mean()
         assert (share > 0.2) if missed else (share < 0.005)
+
+
+def test_points_that_were_missed_join_the_mixture_where_nothing_climbs():
+    """Annealing has no tops: before, such points were named and nothing was done about them."""
+    target = inv.targets.mixture(CENTRES.tolist(), [0.2, 0.3, 0.5], 1.0)
+    space, rng = space_of(target), np.random.default_rng(0)
+    two = joined([Components(*(part[:2] for part in MIXTURE))], (2.0,))
+    fitted = space.judged(two, space.sample(two, 2000, rng))
+    points = CENTRES[2] + rng.normal(size=(12, 2))
+    seen = MissedModes(points, Climbed.none(2, points.dtype), 40)
+    new = components_of_missed(space, fitted, seen, jr.key(0))
+    assert 1 < len(new.means) <= 12 and np.abs(new.means - CENTRES[2]).max() < 4
+    after = with_components(space, fitted, new, rng)
+    assert after.ess > 0.9 and not space.uncovered(after, points).any()
 
 
 def test_a_density_that_vanishes_where_it_was_drawn_is_no_crash():

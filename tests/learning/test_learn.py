@@ -114,15 +114,15 @@ def test_learning_is_deterministic():
     assert len(hashes) == 1
 
 
-def interrupt(monkeypatch, name, call=1):
+def interrupt(monkeypatch, name, call=1, module=module):
     """Let a stage of learning be interrupted when it is called for that time."""
     proceed, calls = getattr(module, name), []
 
-    def stage(*arguments):
+    def stage(*arguments, **named):
         calls.append(name)
         if len(calls) == call:
             raise KeyboardInterrupt
-        return proceed(*arguments)
+        return proceed(*arguments, **named)
 
     monkeypatch.setattr(module, name, stage)
 

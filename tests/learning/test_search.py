@@ -12,7 +12,7 @@ import involutive as inv
 from involutive._xla.batched import BatchedDensity, BatchedDistribution
 from involutive.learning.budget import Budget
 from involutive.learning.find import search as module
-from involutive.learning.find.annealing import anneal, finite_draws, resampled
+from involutive.learning.find.annealing import anneal, finite_draws, finite_points, resampled
 from involutive.learning.find.climbs import (
     ascend,
     climb,
@@ -56,6 +56,14 @@ def test_rows_are_the_density_and_its_derivatives(count):
     curvatures = jax.vmap(jax.hessian(bent))(points)
     np.testing.assert_allclose(rows.hessians(points), curvatures, rtol=1e-6)
     assert rows.evaluations == count * (1 + 3 + 6)
+
+
+def test_no_rows_are_no_rows():
+    """Of places to start from, none may be inside the support."""
+    rows, none = BatchedDensity(bent, 2, 64), np.zeros((0, 2))
+    assert len(finite_points(rows, none)) == 0
+    assert [part.shape for part in rows.gradients(none)] == [(0,), (0, 2)]
+    assert rows.hessians(none).shape == (0, 2, 2) and rows.evaluations == 0
 
 
 LAWS = {

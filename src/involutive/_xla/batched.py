@@ -80,18 +80,24 @@ class BatchedDensity:
         """The log density at every row."""
         if self._on_host is not None:
             return self._noted(points, self._each_on_host(points))
+        if not len(points):
+            return np.zeros(0, self.dtype)
         self._spend(len(points))
         block = WIDE if self.block == BLOCK and len(points) >= WIDE else self.block
         return self._noted(points, self._each(self._values, points, block)[0])
 
     def gradients(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The log density and its gradient at every row."""
+        if not len(points):
+            return np.zeros(0, self.dtype), np.zeros((0, self.dim), self.dtype)
         self._spend(GRADIENT * len(points))
         values, gradients = self._each(self._gradients, points, self.block)
         return self._noted(points, values), gradients
 
     def hessians(self, points: np.ndarray) -> np.ndarray:
         """The matrix of second derivatives at every row."""
+        if not len(points):
+            return np.zeros((0, self.dim, self.dim), self.dtype)
         self._spend(GRADIENT * self.dim * len(points))
         return self._each(self._hessians, points, self.block)[0]
 
@@ -166,6 +172,11 @@ class BatchedDistribution:
         if self._normal:
             self._centre, self._scale = (np.asarray(x) for x in (law.loc, law.scale))  # type: ignore[attr-defined]
         self._density = None if self._normal else BatchedDensity(_LogProb(law), self.dim, block)
+
+    @property
+    def evaluations(self) -> int:
+        """Log densities computed so far; 0 for a normal, which costs next to nothing."""
+        return 0 if self._density is None else self._density.evaluations
 
     def draws(self, key: Key[Array, ""], count: int) -> np.ndarray:
         """`count` draws of X."""

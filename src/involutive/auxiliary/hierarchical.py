@@ -108,6 +108,17 @@ class Hierarchical(AbstractDistribution):
         return self.joined(parents, mean + solve_upper(factor, noise))
 
 
+def evaluations_within(law: AbstractDistribution) -> int:
+    """Density evaluations that one draw or one log density of a distribution takes.
+
+    A hierarchy takes a gradient, which counts as three, and a Hessian, three per child; other
+    distributions, unless they are made of hierarchies, take none.
+    """
+    parts = jax.tree.leaves(law, is_leaf=lambda part: isinstance(part, Hierarchical))
+    found = [part for part in parts if isinstance(part, Hierarchical)]
+    return sum(3 * (1 + len(part.children)) for part in found)
+
+
 def _log_scale(factor: Array) -> Array:
     """`½ log |P / 2π|` of `P = L Lᵀ`."""
     return jnp.sum(jnp.log(jnp.diagonal(factor))) - 0.5 * len(factor) * np.log(2 * np.pi)

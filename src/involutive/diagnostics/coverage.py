@@ -22,6 +22,7 @@ HILLS = 32  # uncovered hills whose mass is estimated
 DRAWS = 256  # draws of each
 FREEDOM = 5.0  # degrees of freedom of the Student-t
 ABOVE = 3.0  # nats above log Z from which p/q is called high; a guess
+STEEPEST = 1e100  # largest second derivative of which eigenvalues are computed reliably
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ def missed(
         gradient: whether the density has one; without it climbs are fewer and blind.
         climbs: how many start from draws of q, beside those from `wide`.
     """
+    drawn = drawn[np.isfinite(drawn).all(axis=1)]  # one that overflowed would hide all hills
     scale = np.maximum(drawn.std(axis=0), 1e-12).astype(np.float64)
     starts = np.concatenate([_wider(drawn, climbs, rng), wide]).astype(p.dtype)
     lengths = np.ones(0)
@@ -127,8 +129,12 @@ def _mass(
 
 
 def _factor(hessian: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """A square root of `(-Hessian)⁻¹`; no direction longer than `scale`."""
-    scaled = np.nan_to_num(-hessian * scale[:, None] * scale)
+    """A square root of `(-Hessian)⁻¹`; no direction longer than `scale`.
+
+    An entry that has overflowed tells nothing of the width there, and counts as zero.
+    """
+    scaled = np.nan_to_num(-hessian * scale[:, None] * scale, posinf=0.0, neginf=0.0)
+    scaled = np.clip(scaled, -STEEPEST, STEEPEST)
     bend, axes = np.linalg.eigh((scaled + scaled.T) / 2)
     return scale[:, None] * axes / np.sqrt(np.maximum(bend, 1.0))
 

@@ -85,7 +85,8 @@ def evidence(
     drawn, forward = _weighted_draws(p, law, key_q, num_samples)
     own = draws is None
     if draws is None:
-        draws = _chains(kernel, key_chains, drawn[np.isfinite(forward)], num_samples, progress)
+        inside = drawn[np.isfinite(forward)]  # where chains can start
+        draws = _chains(kernel, key_chains, inside, num_samples, progress)
     backward = _log_weights_of_chains(q, draws)
     important, joined = _estimates(p, draws, forward, backward)
     outside = _mass_outside(kernel, law, p, drawn, important, float(np.max(forward)), key_probe)
@@ -246,7 +247,7 @@ def _chains(
     mover = kernel.mover
     moves = Cycle([_local(mover, drawn), mover]) if isinstance(mover, Kernel) else kernel
     warmup = max(getattr(kernel, "warmup", 0), each // 10)
-    starts = drawn[np.arange(CHAINS) % len(drawn)]
+    starts = drawn[np.resize(np.arange(len(drawn)), CHAINS)]
     return sample(
         moves, key=key, num_chains=CHAINS, num_samples=each, num_warmup=warmup, initial=starts,
         progress=progress,

@@ -5,6 +5,8 @@ missed a mode. So some chains start elsewhere, later searches look for more, and
 the density is estimated twice: by annealing from X, and by the weights of the proposal.
 """
 
+from typing import Any
+
 import numpy as np
 
 from involutive.core.statistics import rhat_between
@@ -14,6 +16,7 @@ from involutive.sampling.starts import started_elsewhere
 LARGEST = 1.02  # nested R-hat between groups of starts; as for nested R-hat of short chains
 MISSED = 0.01  # share of the mass that the final search may find to be missed; a guess
 NATS = 2.0  # by which annealing may see more mass than the proposal's weights; a guess
+LEAST_EFFECTIVE = 100.0  # effective draws below which a mean weight has no known error; a guess
 
 
 def starts_disagree(metrics: Metrics) -> Finding | None:
@@ -44,8 +47,7 @@ def search_missed(metrics: Metrics) -> Finding | None:
     looked = metrics.draws.provenance.get("looked")
     if not looked:
         return None
-    seen, weighed = looked.get("log_z_search"), looked.get("log_z_weights")
-    outside = looked.get("missed") or 0.0
+    gap, outside = _gap(looked), looked.get("missed") or 0.0
     if outside > MISSED:
         problem = (
             f"About {outside:.0%} of the mass lies where neither the proposal nor its pilot chains "
@@ -56,9 +58,9 @@ def search_missed(metrics: Metrics) -> Finding | None:
             f"A second search during learning reached {looked['new']} places that the proposal "
             "does not cover."
         )
-    elif seen is not None and weighed is not None and seen > weighed + NATS:
+    elif gap > NATS and not _too_uneven(looked):
         problem = (
-            f"Annealing saw {seen - weighed:.1f} nats more mass than the weights of the proposal: "
+            f"Annealing saw {gap:.1f} nats more mass than the weights of the proposal: "
             "a mode or a tail is missing."
         )
     else:
@@ -66,10 +68,36 @@ def search_missed(metrics: Metrics) -> Finding | None:
     return Finding("search found more", problem, "learn with a larger budget=, or initial=.")
 
 
-def behind(metrics: Metrics) -> str | None:
-    """In words, how learning searched for what chains may have missed; None if it did not."""
+def _gap(looked: dict[str, Any]) -> float:
+    """Nats by which annealing saw more mass than the weights of the proposal; NaN if unknown."""
+    seen, weighed = looked.get("log_z_search"), looked.get("log_z_weights")
+    return float("nan") if seen is None or weighed is None else seen - weighed
+
+
+def _too_uneven(looked: dict[str, Any]) -> bool:
+    """Whether weights of the proposal are too uneven to tell from log Z that a mode is missing.
+
+    With few effective draws they underestimate log Z, whatever the chains visit. The mean of
+    log p/q at the chains' draws overestimates it, so that annealing must not exceed that either.
+    """
+    worth, most = looked.get("effective"), looked.get("log_z_chains")
+    if worth is None or most is None or worth >= LEAST_EFFECTIVE:
+        return False
+    return looked["log_z_search"] <= most + NATS
+
+
+def not_compared(metrics: Metrics) -> str | None:
+    """In words, that weights of the proposal cannot tell what is missing; None if they can."""
     looked = metrics.draws.provenance.get("looked")
-    if not looked or not looked.get("places"):
+    if not looked or not _gap(looked) > NATS:
+        return None
+    return "The weights of the proposal are too uneven to tell whether a mode is missing"
+
+
+def behind(metrics: Metrics) -> str | None:
+    """In words, what was done to find what chains may have missed; None if it tells too little."""
+    looked = metrics.draws.provenance.get("looked")
+    if not looked or not looked.get("places") or not_compared(metrics) is not None:
         return None
     widths = looked.get("widths") or [1.0]
     chains = metrics.draws.num_chains // 4

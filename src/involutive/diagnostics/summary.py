@@ -10,7 +10,7 @@ import numpy as np
 from involutive.core.text import decimal
 from involutive.diagnostics.findings import Finding, Metrics
 from involutive.diagnostics.modes import line_of
-from involutive.diagnostics.search import behind, looked_frugally
+from involutive.diagnostics.search import behind, looked_frugally, not_compared
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,9 +61,8 @@ class Summary:
         )
         reasons = behind(self.metrics)
         if reasons is None:
-            looked = looked_frugally(self.metrics) or (
-                "No search was made for modes that no chain has visited"
-            )
+            looked = looked_frugally(self.metrics) or not_compared(self.metrics)
+            looked = looked or "No search was made for modes that no chain has visited"
             return f"No sign of trouble in the chains: {numbers}. {looked}."
         return f"Trustworthy: {numbers}; {reasons}."
 

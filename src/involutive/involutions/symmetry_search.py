@@ -5,6 +5,7 @@ values V_ik = log p(b + δ e_i + δ' e_k) satisfy V_ik = V_σ(i)σ(k): they name
 and j, the other coordinates that have to be exchanged with them.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from involutive._xla.batched import GRADIENT, OutOfBudget
 from involutive._xla.compilation import jit_once
 from involutive.core.keys import KeyLike, as_key, generator
 from involutive.core.types import ArrayLike
@@ -50,15 +52,37 @@ def symmetries(target: Target, *, key: KeyLike = 0, points: ArrayLike | None = N
         2 interchangeable groups of coordinates: (0, 1), (2, 3)
         sign flip of coordinates 1, 3, each alone
     """
-    tried = _Trial(target, generator(as_key(key)), points)
+    return symmetries_counted(target, key, points)[0]
+
+
+def symmetries_counted(
+    target: Target, key: KeyLike, points: ArrayLike | None, deadline: float = float("inf")
+) -> tuple[Symmetries, int]:
+    """The symmetries, and the density evaluations that it took to find them.
+
+    Raises:
+        OutOfBudget: past the deadline, by `time.perf_counter()`.
+    """
+    tried = _Trial(target, generator(as_key(key)), points, deadline)
     if not tried.usable:
-        return Symmetries(target.dim)
+        return Symmetries(target.dim), tried.evaluations
     labels = _labels(tried)
     flips = _flips(tried, labels)
     tried.refresh()
     labels = [rows for rows in labels if all(tried.holds(s) for s in _exchanges(rows, target.dim))]
     flips = [flip for flip in flips if tried.holds(_flip(flip))]
-    return Symmetries(target.dim, labels, flips or None, _rotations(tried, target))
+    found = Symmetries(target.dim, labels, flips or None, _rotations(tried, target))
+    return found, tried.evaluations
+
+
+def most_evaluations(target: Target) -> int:
+    """About how many density evaluations a search for symmetries takes at most.
+
+    Exchanges of every pair of coordinates and of groups of them, and gradients for rotations.
+    """
+    dim = target.dim
+    turning = GRADIENT * EQUATIONS * (dim * dim + dim) if dim <= MOST_DIM else 0
+    return 2 * POINTS * dim * (dim + 4) + turning
 
 
 Map = tuple[np.ndarray, np.ndarray]  # indices and signs
@@ -67,8 +91,11 @@ Map = tuple[np.ndarray, np.ndarray]  # indices and signs
 class _Trial:
     """Points, their log densities, and whether a signed permutation leaves those alone."""
 
-    def __init__(self, target: Target, rng: np.random.Generator, points: ArrayLike | None):
-        self.dim, self._rng = target.dim, rng
+    def __init__(
+        self, target: Target, rng: np.random.Generator, points: ArrayLike | None, deadline: float
+    ):
+        self.dim, self._rng, self.evaluations = target.dim, rng, 0
+        self._deadline = deadline
         self._given = None if points is None else np.asarray(points, float)
         self._density: Callable[[Array], Array] = jit_once(jax.vmap(_plain(target)))
         self.refresh()
@@ -97,7 +124,9 @@ class _Trial:
         return self.values[np.isfinite(self.values)]
 
     def evaluate(self, points: np.ndarray) -> np.ndarray:
-        out = []
+        if time.perf_counter() > self._deadline:
+            raise OutOfBudget
+        out, self.evaluations = [], self.evaluations + len(points)
         for start in range(0, len(points), BATCH):
             part = points[start : start + BATCH]
             size = min(BATCH, 1 << max(len(part) - 1, 1).bit_length())  # few shapes to compile
@@ -289,6 +318,7 @@ def _rotations(tried: _Trial, target: Target) -> Rotations:
     if not target.has_gradient or dim < 2 or dim > MOST_DIM:
         return Rotations(dim)
     points = tried.around(EQUATIONS * (dim * dim + dim))
+    tried.evaluations += GRADIENT * len(points)
     slopes = np.asarray(jit_once(jax.vmap(jax.grad(_plain(target))))(jnp.asarray(points, float)))
     found = rotations_of(points, slopes.astype(np.float64))
     # a subset of many serves: products of rotations reach the others

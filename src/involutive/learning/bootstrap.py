@@ -33,7 +33,17 @@ from involutive.training.mgan.objective import Mgan
 
 
 def learn_by_bootstrap(problem: Problem) -> Learned:
-    """Train the paper's network on its own draws, and compose it with a local move."""
+    """Train the paper's network on its own draws, and compose it with a local move.
+
+    Ctrl-C leaves a random walk: a network that is trained in part may be worse than one.
+    """
+    try:
+        return _trained(problem)
+    except KeyboardInterrupt:
+        return best_so_far(problem, None, "interrupted")
+
+
+def _trained(problem: Problem) -> Learned:
     key_net, key_start, key_train, key_local, key_pilot = split(problem.keys.rounds, 5)
     target, law, settings = problem.target, problem.initial, problem.settings
     how, spending = settings.bootstrap, problem.spend(settings.budget.rounds, Cost())

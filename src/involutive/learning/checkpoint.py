@@ -1,6 +1,7 @@
 """Checkpoints of `learn`: the file holds the result of the last stage, as data."""
 
 import warnings
+from functools import cached_property
 from typing import Protocol, TypeVar, runtime_checkable
 
 import jax.random as jr
@@ -55,7 +56,7 @@ class SavedStages:
             header = self._same | {
                 "kind": KIND,
                 "tree": encode(result),
-                "fingerprint": fingerprint(self.problem.target),
+                "fingerprint": self._fingerprint,
             }
             write_tensors(self.path, encode.arrays, header)
         return result
@@ -72,8 +73,18 @@ class SavedStages:
                 f"{self.path} was saved by a run with {name}={header.get(name)}, got {value}; "
                 "resume with the same arguments, or choose another file",
             )
-        target = self.problem.target
-        found = difference(header.get("fingerprint"), fingerprint(target))
-        if found is not None:
-            warnings.warn(f"{self.path} was saved for another density: {found}", stacklevel=4)
-        return Decoder(arrays, target)(header["tree"])
+        result = Decoder(arrays, self.problem.target)(header["tree"])
+        other = difference(header.get("fingerprint"), self._fingerprint)
+        check(
+            other is None or not isinstance(result, Weighed),
+            f"{self.path} holds evaluations of another density: {other}; begin anew, or choose "
+            "another file",
+        )
+        if other is not None:
+            warnings.warn(f"{self.path} was saved for another density: {other}", stacklevel=4)
+        return result
+
+    @cached_property
+    def _fingerprint(self) -> list[float]:
+        """The density at fixed points; computed once, as calls may be expensive."""
+        return fingerprint(self.problem.target)

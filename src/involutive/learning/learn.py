@@ -22,6 +22,8 @@ Where calls of the density are expensive, `frugal/` replaces the pipeline (`rout
 every evaluation, and importance weights judge the proposal in place of pilot chains.
 """
 
+from dataclasses import replace
+
 import jax.random as jr
 from flowjax.distributions import AbstractDistribution
 from jax.sharding import Mesh
@@ -50,12 +52,17 @@ from involutive.learning.refine.replicas import (
     sufficient,
     try_replicas,
 )
-from involutive.learning.refine.rounds import another_round_allowed, next_round, polish
-from involutive.learning.route import pipeline_start, try_frugal
+from involutive.learning.refine.rounds import (
+    another_round_allowed,
+    next_round,
+    polish,
+    train_on_draws,
+)
+from involutive.learning.route import Given, better_of_both, try_frugal
 from involutive.learning.run import Run
 from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Fitted, Found
-from involutive.learning.warm_start import from_samples
+from involutive.learning.warm_start import from_kernel, from_samples
 from involutive.sampling.draws import Draws
 from involutive.sampling.progress import Progress
 from involutive.storage.format import PathLike
@@ -127,35 +134,48 @@ def learn(
     saved = SavedStages(checkpoint, problem, view("live")(target) if live else None)
     with Progress("learning", None, progress, most=problem.plan.seconds) as bar:
         last = saved.read() if resume else None
-        if last is None and samples is not None:
-            last = saved.write(from_samples(problem, samples))
-        tried, suffices = try_frugal(problem, start, last, saved, bar)
+        tried, suffices = None, False
+        if samples is None:
+            tried, suffices = try_frugal(problem, start, last, saved, bar)
         if tried is not None and suffices:
             return tried
-        run = Run(problem, saved, bar, pipeline_start(problem, start, last, tried))
+        first = last if isinstance(last, Found | Fitted) else None
+        given = Given(x, samples, start, tried)
         if problem.has_time(problem.settings.judge.import_seconds):
             arviz()  # now, so that deadlines of later stages know what its import took
-        return _passes(run, x)
+        return better_of_both(tried, _passes(Run(problem, saved, bar, first), given))
 
 
-def _passes(run: Run, x: AbstractDistribution | ArrayLike | None) -> Learned:
+def _passes(run: Run, given: Given) -> Learned:
     """Run the pipeline; modes that its final search finds missing go back to the fit."""
     while True:
         passed = run.for_pass()
-        learned, search = final_search(passed.problem, _pipeline(passed, x))
+        learned, search = final_search(passed.problem, _pipeline(passed, given))
         learned = better_pass(passed.found, learned)
-        wider = with_missed_modes(passed.problem, passed.found, learned, search)
+        try:
+            wider = with_missed_modes(passed.problem, passed.found, learned, search)
+        except KeyboardInterrupt:
+            return learned.recorded(replace(learned.outcome, ended="interrupted"))
         if wider is None:
             return learned
         run.keep(wider)
 
 
-def _pipeline(run: Run, x: AbstractDistribution | ArrayLike | None) -> Learned:
+def _first(problem: Problem, given: Given) -> Found:
+    """The first result: of given draws, of a kernel learned before, or of a search for modes."""
+    if given.samples is not None:
+        return from_samples(problem, given.samples)
+    if given.start is not None:
+        return from_kernel(problem, given.start, given.spent)
+    return find_modes(problem, given.x)
+
+
+def _pipeline(run: Run, given: Given) -> Learned:
     """Run the stages that are left after `run.last`; if cut short, return the best kernel so far.
 
     Args:
         run: the run, with the newest result.
-        x: the initial distribution or starting points that the user gave.
+        given: what learning begins from where there is no result yet.
     """
     problem, last = run.problem, run.last
     try:
@@ -163,14 +183,15 @@ def _pipeline(run: Run, x: AbstractDistribution | ArrayLike | None) -> Learned:
             if problem.plan.too_small:
                 return best_so_far(problem, None, "budget")
             run.begin(1)
-            last = run.keep(find_modes(problem, x))
+            last = run.keep(_first(problem, given))
         if isinstance(last, Found):
             run.begin(2)
             run.bar.update(modes=last.modes or None)  # 0 where nothing climbed
-            fitted = fit_proposal(problem, last)
-            if fitted is None:
+            fit = train_on_draws if last.given else fit_proposal
+            last = fit(problem, last)
+            if isinstance(last, Found):
                 return best_so_far(problem, last, "budget")
-            last = run.keep(fitted)
+            run.keep(last)
         judged, learned, confirmed = _judge(run, last)
         if learned is not None and confirmed:
             return learned
@@ -189,7 +210,8 @@ def _judge(run: Run, fitted: Fitted) -> tuple[Fitted, Learned | None, bool]:
     """
     problem = run.problem
     learned: Learned | None = None
-    while fitted.rounds == 0 and not fitted.polished:
+    # a run that is resumed after a ladder was measured has been here
+    while fitted.rounds == 0 and not fitted.polished and fitted.ladder_ess is None:
         run.bar.update(ess_per_draw=fitted.proposal.ess)
         if _worth_measuring(fitted, problem):
             run.begin(4)

@@ -98,13 +98,15 @@ class Spending:
             target = self.problem.target
             self._density = BatchedDensity(
                 target.log_density, target.dim, self.problem.block,
-                self.allowance.evaluations, self.allowance.deadline,
+                self.allowance.evaluations - self._elsewhere, self.allowance.deadline,
             )  # fmt: skip
         return self._density
 
     def note(self, evaluations: Number) -> None:
-        """Count evaluations that compiled chains and trainings made."""
+        """Count evaluations that compiled chains and trainings made; the density has fewer left."""
         self._elsewhere += int(evaluations)
+        if self._density is not None:
+            self._density.limit = self.allowance.evaluations - self._elsewhere
 
     @property
     def evaluations(self) -> int:

@@ -6,7 +6,11 @@ evaluations. If it does not converge there and calls are cheap, the pipeline fol
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
+from flowjax.distributions import AbstractDistribution
+
+from involutive.core.types import ArrayLike
 from involutive.kernel.kernel import AbstractKernel
 from involutive.learning.checkpoint import SavedStages
 from involutive.learning.frugal.frugal import learn_frugally, should_be_frugal
@@ -14,10 +18,10 @@ from involutive.learning.frugal.state import Weighed
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem
 from involutive.learning.stages import Cost, Fitted, Found
-from involutive.learning.warm_start import components_of_kernel, from_kernel
+from involutive.learning.warm_start import components_of_kernel
 from involutive.sampling.progress import Progress
 
-LastResult = Found | Fitted | Weighed | None  # of the run that is resumed, or of given samples
+LastResult = Found | Fitted | Weighed | None  # of the run that is resumed
 
 
 def try_frugal(
@@ -33,37 +37,49 @@ def try_frugal(
         The kernel, or None where learning is not frugal; and whether `learn` returns that kernel
         as it is.
     """
-    # asked once: it may time calls of the density
-    expensive = not isinstance(last, Found | Fitted) and should_be_frugal(problem)
+    if isinstance(last, Found | Fitted):
+        return None, False
+    # asked once, also of a run that is resumed: it may time calls of the density
+    expensive = should_be_frugal(problem) if last is None else last.expensive
     mixture = None if start is None else components_of_kernel(problem, start)
     reweigh = mixture is not None and problem.settings.frugal.on is None
-    resumed = last if isinstance(last, Weighed) else None
     begins = last is None and not problem.plan.too_small and (expensive or reweigh)
-    if not begins and resumed is None:
+    if not begins and last is None:
         return None, False
-    learned = learn_frugally(problem, mixture, resumed, saved, bar)
+    learned = learn_frugally(problem, mixture, last, expensive, saved, bar)
     outcome = learned.outcome
-    ends = outcome.converged or outcome.ended == "interrupted"
+    ends = outcome.converged or outcome.ended != "finished"  # nothing is left for the pipeline
     return learned, ends or start is None or expensive
 
 
-def pipeline_start(
-    problem: Problem, start: AbstractKernel | None, last: LastResult, tried: Learned | None
-) -> Found | Fitted | None:
-    """The result that the pipeline goes on from; None where it begins with a search for modes.
+class Given(NamedTuple):
+    """What the pipeline begins from where it has no result yet.
 
-    Args:
-        problem: the density, with sizes.
+    Attributes:
+        x: the initial distribution or starting points that the user gave.
+        samples: given draws; they take the place of a search.
         start: a kernel learned for a similar density, whose draws take the place of a search.
-        last: the result of the run that is resumed, or of given samples.
-        tried: what frugal learning reached before; its cost counts.
+        tried: the kernel of frugal learning, if that came before.
     """
-    if isinstance(last, Found | Fitted):
-        return last
-    if start is None:
-        assert last is None  # a frugal run is resumed by `try_frugal`
-        return None
-    found, spent = from_kernel(problem, start), Cost()
-    if tried is not None:
-        spent = Cost(tried.outcome.evaluations, tried.outcome.seconds)
-    return replace(found, cost=found.cost + spent)
+
+    x: AbstractDistribution | ArrayLike | None
+    samples: ArrayLike | None
+    start: AbstractKernel | None
+    tried: Learned | None
+
+    @property
+    def spent(self) -> Cost:
+        """What frugal learning cost."""
+        if self.tried is None:
+            return Cost()
+        return Cost(self.tried.outcome.evaluations, self.tried.outcome.seconds)
+
+
+def better_of_both(tried: Learned | None, learned: Learned) -> Learned:
+    """The pipeline's kernel, unless it was cut short and frugal learning has weighed one before."""
+    now = learned.outcome
+    if tried is None or now.converged or now.ended == "finished":
+        return learned
+    return tried.recorded(
+        replace(tried.outcome, ended=now.ended, evaluations=now.evaluations, seconds=now.seconds)
+    )

@@ -1,6 +1,6 @@
 """The frozen results that stages of learning pass on, each with its own cost."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from involutive.kernel.kernel import AbstractKernel, Kernel
 from involutive.storage.codec import register
 
 Row = dict[str, Any]  # one row of the history: the stage's name, and metrics
+Modes = tuple[np.ndarray, np.ndarray, np.ndarray]  # tops, square roots of covariances, log masses
 
 
 @register
@@ -43,6 +44,7 @@ class Found:
         heavy: the points that a proposal must cover, which lie in modes with mass; None for all.
         passes: how often a final search has added modes to this result.
         before: the kernel of the pass before that, which missed them.
+        given: whether the points are draws that the user gave, on which a proposal is trained.
     """
 
     points: np.ndarray
@@ -57,6 +59,7 @@ class Found:
     heavy: np.ndarray | None = None
     passes: int = 0
     before: AbstractKernel | None = None
+    given: bool = False
 
     @property
     def must_cover(self) -> np.ndarray:
@@ -67,6 +70,18 @@ class Found:
     def modes(self) -> int:
         """The number of distinct tops that climbs have reached."""
         return len(self.tops)
+
+    def joined_by(self, points: np.ndarray, modes: Modes | None = None) -> "Found":
+        """The result with more points, which a proposal must cover too, and with their modes."""
+        own = self.tops, self.factors, self.log_masses
+        pairs = zip(own, modes, strict=True) if modes else [(part,) for part in own]
+        tops, factors, log_masses = (np.concatenate(pair) for pair in pairs)
+        return replace(
+            self,
+            points=np.concatenate([self.points, points]),
+            heavy=np.concatenate([self.must_cover, points]),
+            tops=tops, factors=factors, log_masses=log_masses,
+        )  # fmt: skip
 
 
 @register
@@ -100,7 +115,10 @@ class Looked:
         second: number of points that the second search reached.
         new: points of the last second search that the proposal did not cover.
         log_z_search: annealing's estimate of the log of the density's integral, -inf without one.
-        log_z_weights: its estimate by the importance weights of the proposal.
+        log_z_weights: its estimate by the importance weights of the proposal, or by replicas.
+        effective: effective draws behind that estimate; inf if it does not come from weights.
+        log_z_chains: mean of log p/q at draws of chains, which log Z of what chains visit does not
+            exceed; NaN where chains were not asked.
         groups: nested R-hat between chains started from the proposal and chains started elsewhere.
         places: number of places at which the final search compared density and proposal, 0 if no
             final search was made.
@@ -116,6 +134,8 @@ class Looked:
     new: int = 0
     log_z_search: Number = float("-inf")
     log_z_weights: Number = float("-inf")
+    effective: Number = float("inf")
+    log_z_chains: Number = float("nan")
     groups: Number = float("nan")
     places: int = 0
     climbs: int = 0

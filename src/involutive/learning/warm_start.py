@@ -21,9 +21,8 @@ from involutive.learning.find.search import gradients_useful
 from involutive.learning.fit.mixture import Components, components_of
 from involutive.learning.outcome import Learned
 from involutive.learning.problem import Problem
-from involutive.learning.refine.rounds import train_on_draws
 from involutive.learning.settings import SearchSettings
-from involutive.learning.stages import Cost, Fitted, Found
+from involutive.learning.stages import Cost, Found
 from involutive.sampling.draws import Draws
 from involutive.training.likelihood import proposal_law
 from involutive.training.samples import check_samples
@@ -48,20 +47,26 @@ def as_initial(
     return initial  # type: ignore[return-value]
 
 
-def from_samples(problem: Problem, samples: ArrayLike) -> Fitted:
-    """Train a proposal on (approximate) draws of the target."""
+def from_samples(problem: Problem, samples: ArrayLike) -> Found:
+    """(Approximate) draws of the target, in place of a search."""
     draws = check_samples(samples, problem.target.dim)
-    found = _found(problem, draws, problem.keys.find)
-    return train_on_draws(problem, draws, found)
+    return replace(_found(problem, draws, problem.keys.find, Cost()), given=True)
 
 
-def from_kernel(problem: Problem, kernel: AbstractKernel) -> Found:
-    """Draws of the proposal of a kernel learned for a similar density, in place of a search."""
+def from_kernel(problem: Problem, kernel: AbstractKernel, spent: Cost) -> Found:
+    """Draws of the proposal of a kernel learned for a similar density, in place of a search.
+
+    Args:
+        problem: the density, with sizes.
+        kernel: the kernel.
+        spent: what was spent before.
+    """
     _check_start(problem, kernel)
     assert isinstance(kernel, Learned)
     law = BatchedDistribution(proposal_law(kernel.proposal))
     key_points, key_far = split(problem.keys.find, 2)
-    found = _found(problem, law.draws(key_points, problem.settings.particles), key_far)
+    points = law.draws(key_points, problem.settings.particles)
+    found = _found(problem, points, key_far, spent)
     tops, factors, log_masses = _components(kernel.proposal, problem.settings.search.given_lightest)
     return replace(found, tops=tops, factors=factors, log_masses=log_masses)
 
@@ -106,9 +111,13 @@ def _components(proposal: Kernel, lightest: Number) -> tuple[np.ndarray, np.ndar
     return tops, roots, mixture.log_weights[heavy]
 
 
-def _found(problem: Problem, points: np.ndarray, key: Key[Array, ""]) -> Found:
+def _found(problem: Problem, points: np.ndarray, key: Key[Array, ""], spent: Cost) -> Found:
+    """Given points in place of a search: those of a finite density, as many as are affordable."""
     settings = problem.settings
-    spending = problem.spend(settings.budget.search, Cost())
+    spending = problem.spend(settings.budget.search, spent)
+    room = spending.density.left / 2  # beside what follows
+    if len(points) > room:
+        points = points[np.linspace(0, len(points) - 1, int(room)).astype(int)]
     points = finite_points(spending.density, points.astype(spending.density.dtype))
     check(
         len(points) >= settings.search.given_least,

@@ -17,7 +17,7 @@ from involutive.targets.target import Target
 
 def same_run(kernel: AbstractKernel, initial: object, settings: dict[str, Any]) -> dict[str, Any]:
     """What two runs must share to have the same draws, apart from the density."""
-    return settings | {"kernel": digest(kernel), "initial": digest(initial)}
+    return settings | {"kernel": digest_of_moves(kernel), "initial": digest(initial)}
 
 
 def saved_block(path: PathLike) -> int | None:
@@ -26,12 +26,27 @@ def saved_block(path: PathLike) -> int | None:
     return _read_run(marker)["run"].get("block") if marker.exists() else None
 
 
+def digest_of_moves(kernel: AbstractKernel) -> str:
+    """SHA-256 of what a kernel's draws depend on.
+
+    A kernel that is learned twice by one key is the same, though the records of how long that took
+    differ.
+    """
+    if kernel.mover is kernel:
+        return _digest(kernel)
+    return _digest((kernel.mover, kernel.initial, kernel.starts))
+
+
 def digest(thing: object) -> str | None:
     """SHA-256 of a kernel, a distribution or positions: of its description and its arrays."""
     if thing is None:
         return None
     if not hasattr(thing, "__dataclass_fields__"):
         thing = np.asarray(thing, dtype=float)
+    return _digest(thing)
+
+
+def _digest(thing: object) -> str:
     tree, arrays = describe(thing)
     found = hashlib.sha256(json.dumps(tree, sort_keys=True).encode())
     for name, array in arrays.items():

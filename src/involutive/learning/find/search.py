@@ -73,7 +73,7 @@ def _find(
             )
         )
     if initial is not None and not isinstance(initial, AbstractDistribution):
-        found.append(np.asarray(initial, dtype=draws.dtype))
+        found.append(_inside(density, np.asarray(initial, dtype=draws.dtype)))
     points = _finite(np.concatenate(found))
     counts = ~spikes & ~(climbed.log_masses < annealed.log_z - search.lighter_nats)
     heavy = _finite(np.concatenate([climbed.points[counts], annealed.points]))
@@ -258,6 +258,14 @@ def _points_near_spikes(
         return points_along_climbs(density, starts, least, key, settings, gradients=hmc)
     except OutOfBudget:
         return starts[:0]
+
+
+def _inside(density: BatchedDensity, points: np.ndarray) -> np.ndarray:
+    """The given points with a finite density; none where the budget does not allow to look."""
+    try:
+        return finite_points(density, points)
+    except OutOfBudget:
+        return points[:0]
 
 
 def _dispersed_starts(

@@ -39,7 +39,7 @@ def fit_mixture(
     rows = np.asarray(points, np.float64)
     count = max(1, min(count, len(rows) // (rows.shape[1] + 1)))
     weights = _normalised(weights, len(rows))
-    seeds = rows[_spread_seeds(rows, weights if seeding is None else seeding, count, key)]
+    seeds = rows[spread_seeds(rows, weights if seeding is None else seeding, count, key)]
     most = settings.em_iterations if iterations is None else iterations
     start = _first_guess(rows, weights, seeds, settings.em_floor)
     return run_em(start, rows, weights, most, settings)
@@ -58,7 +58,7 @@ def _first_guess(
     return Components(np.full(count, -np.log(count)), seeds, wide)
 
 
-def _spread_seeds(
+def spread_seeds(
     points: np.ndarray, weights: np.ndarray, count: int, key: Key[Array, ""]
 ) -> np.ndarray:
     """k-means++: each seed is drawn in proportion to its squared distance from the others."""

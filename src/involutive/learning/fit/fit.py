@@ -15,50 +15,71 @@ from involutive.kernel.kernel import Kernel
 from involutive.learning.find.second_search import around_mixture, second_search
 from involutive.learning.fit.importance import (
     component_counts,
+    components_of_missed,
     fit_by_weights,
     laplace_mixture,
-    with_modes,
+    with_components,
 )
 from involutive.learning.fit.trained import train_proposal, training_evaluations
 from involutive.learning.fit.weighted import FittedMixture, Space
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.stages import Fitted, Found, Looked, Proposal, Row
+from involutive.learning.weights import effective
 
 
-def fit_proposal(problem: Problem, found: Found) -> Fitted | None:
+def fit_proposal(problem: Problem, found: Found) -> Fitted | Found:
     """Fit a mixture to the target by importance sampling, from points that cover it.
 
     A second search looks for modes that the mixture has missed. It adds those to the mixture, which
     is then fitted again.
 
     Returns:
-        The fit; None if the budget did not allow one.
+        The fit; `found`, with what was spent, if the budget did not allow one.
     """
-    settings = problem.settings
-    spending = problem.spend(settings.budget.fit, found.cost)
+    spending = problem.spend(problem.settings.budget.fit, found.cost)
     key_fit, key_again, key_pick = split(problem.keys.fit, 3)
-    looked = Looked(len(found.starts), settings.widths)
-    try:
-        with one_thread():
+    with one_thread():
+        try:
             space, fitted = _fit_by_weights(problem, spending, found, key_fit)
-            # a poor mixture fails to cover modes that the first search did find
-            turns = settings.fit.searches if fitted.ess >= settings.fit.reaches else 0
-            for key_turn in split(key_again, turns):
-                key_search, key_refit = split(key_turn, 2)
-                seen = second_search(
-                    problem, spending, around_mixture(space, fitted),
-                    partial(_uncovered, space, fitted), fitted.sample.log_z, found.gradients,
-                    key_search,
-                )  # fmt: skip
-                second = looked.second + seen.num_reached
-                looked = replace(looked, second=second, new=len(seen.points))
-                if not len(seen.points):
-                    break
-                found = replace(found, points=np.concatenate([found.points, seen.points]))
-                fitted = with_modes(space, fitted, seen.climbed, generator(key_refit))
-    except OutOfBudget:
-        return None
+        except OutOfBudget:
+            return replace(found, cost=spending.cost)
+        found, fitted, looked = _search_again(problem, spending, found, space, fitted, key_again)
     return _as_fitted(problem, spending, found, space, fitted, looked, key_pick)
+
+
+def _search_again(
+    problem: Problem,
+    spending: Spending,
+    found: Found,
+    space: Space,
+    fitted: FittedMixture,
+    key: Key[Array, ""],
+) -> tuple[Found, FittedMixture, Looked]:
+    """Look for modes that the mixture has missed, and add them, until a search finds none.
+
+    If the budget ends on the way, the mixture stays as it is and the record says what is missing.
+    """
+    settings, looked = problem.settings, Looked(len(found.starts), problem.settings.widths)
+    # a poor mixture fails to cover modes that the first search did find
+    turns = settings.fit.searches if fitted.ess >= settings.fit.reaches else 0
+    for key_turn in split(key, turns):
+        key_search, key_refit, key_seeds = split(key_turn, 3)
+        seen = second_search(
+            problem, spending, around_mixture(space, fitted), partial(_uncovered, space, fitted),
+            fitted.sample.log_z, found.gradients, key_search,
+        )  # fmt: skip
+        looked = replace(looked, second=looked.second + seen.num_reached, new=len(seen.points))
+        if not len(seen.points):
+            break
+        found = found.joined_by(seen.points)
+        try:
+            new = components_of_missed(space, fitted, seen, key_seeds)
+            fitted = with_components(space, fitted, new, generator(key_refit))
+            # those that are missed even now; only a further search could say more
+            looked = replace(looked, new=int(_uncovered(space, fitted, seen.points).sum()))
+        except OutOfBudget:
+            break
+    return found, fitted, looked
 
 
 def _uncovered(space: Space, fitted: FittedMixture, points: np.ndarray) -> np.ndarray:
@@ -117,7 +138,11 @@ def _as_fitted(
     states = found.points[rng.permutation(len(found.points))[: settings.round_chains]]
     cost = spending.cost
     reached: list[Row] = [{"seconds": cost.seconds, "ess": fitted.ess}]
-    looked = replace(looked, log_z_search=found.log_z, log_z_weights=fitted.sample.log_z)
+    sample = fitted.sample
+    looked = replace(
+        looked, log_z_search=found.log_z, log_z_weights=sample.log_z,
+        effective=effective(sample.log_p - sample.log_s),
+    )  # fmt: skip
     return Fitted(
         found, proposal, draws, states, found.points[:0], 0, settled, missed, looked, cost, reached
     )
@@ -140,6 +165,7 @@ def train_on_points(problem: Problem, fitted: Fitted) -> Fitted:
         problem.target, fitted.found.points, problem.keys.points,
         settings=settings, initial=problem.initial, progress=problem.progress,
         deadline=spending.allowance.deadline,
+        most=spending.allowance.evaluations - spending.evaluations,
     )  # fmt: skip
     spending.note(evaluations)
     cost = spending.cost

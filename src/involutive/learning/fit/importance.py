@@ -11,8 +11,8 @@ from jaxtyping import Array, Key
 from involutive._xla.batched import OutOfBudget
 from involutive.core.keys import generator, split
 from involutive.core.types import Number
-from involutive.learning.find.climbs import Climbed
-from involutive.learning.fit.em import fit_mixture, run_em
+from involutive.learning.find.second_search import MissedModes
+from involutive.learning.fit.em import fit_mixture, run_em, spread_seeds
 from involutive.learning.fit.mixture import Components, joined, merged
 from involutive.learning.fit.weighted import FittedMixture, Space, WeightedSample
 from involutive.learning.settings import FitSettings, LearnSettings
@@ -126,20 +126,35 @@ def _larger_mixture(
     return fit_mixture(seeds, count, key, settings.fit, None, steps, lacking)
 
 
-def with_modes(
-    space: Space, fitted: FittedMixture, climbed: Climbed, rng: np.random.Generator
+def with_components(
+    space: Space, fitted: FittedMixture, new: Components, rng: np.random.Generator
 ) -> FittedMixture:
-    """Add a component for every mode that climbs found, by its top and Hessian, and fit again."""
+    """Add components to a mixture, and fit again."""
     settings, fit = space.settings, space.settings.fit
-    tops, factors, log_masses = climbed.laplace(settings.search)
-    if not len(tops):
-        return fitted
-    new = laplace_mixture(space, tops, factors, log_masses)
-    share = len(tops) / (len(tops) + len(fitted.mixture.means))
+    share = len(new.means) / (len(new.means) + len(fitted.mixture.means))
     mixture = joined([fitted.mixture, new], (1 - share, share))
     judged = _judge_on_fresh_sample(space, mixture, rng)
     size = int(fit.polish_share * settings.fit_draws)
     return _fit_until_gains_end(space, judged, size, rng, settings.good_enough)
+
+
+def components_of_missed(
+    space: Space, fitted: FittedMixture, seen: MissedModes, key: Key[Array, ""]
+) -> Components:
+    """A component for every mode that climbs found, by its top and Hessian.
+
+    Where nothing climbs, a few of the points that were reached take the place of tops, each with
+    the covariance within the mixture's components; the fit that follows gives them their shapes.
+    """
+    tops, factors, log_masses = seen.climbed.laplace(space.settings.search)
+    if len(tops):
+        return laplace_mixture(space, tops, factors, log_masses)
+    points = space.whiten(seen.points)
+    count = min(space.settings.fit.first_components[0], len(points))
+    seeds = points[spread_seeds(points, np.ones(len(points)), count, key)]
+    shares = np.exp(fitted.mixture.log_weights)
+    pooled = np.einsum("k,kij->ij", shares / shares.sum(), fitted.mixture.covariances)
+    return Components(np.full(count, -np.log(count)), seeds, np.tile(pooled, (count, 1, 1)))
 
 
 def laplace_mixture(

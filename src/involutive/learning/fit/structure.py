@@ -31,17 +31,17 @@ from involutive._xla.batched import BatchedDensity, BatchedDistribution, OutOfBu
 from involutive._xla.threads import one_thread
 from involutive.auxiliary import GaussianMixture, standard_normal
 from involutive.auxiliary.em import em_student_t
-from involutive.auxiliary.hierarchical import Hierarchical
+from involutive.auxiliary.hierarchical import Hierarchical, evaluations_within
 from involutive.auxiliary.products import ProductMixture, blocks_of, interactions
 from involutive.core.keys import split
 from involutive.core.statistics import pareto_k
 from involutive.core.types import Number
 from involutive.involutions.blocks import FunctionBlock
 from involutive.involutions.symmetries import Symmetries
-from involutive.involutions.symmetry_search import symmetries
+from involutive.involutions.symmetry_search import most_evaluations, symmetries_counted
 from involutive.kernel.kernel import Kernel
 from involutive.kernel.symmetry_move import Symmetrised
-from involutive.learning.find.second_search import around_draws, second_search
+from involutive.learning.find.second_search import MissedModes, around_draws, second_search
 from involutive.learning.fit.hierarchy import parents_of
 from involutive.learning.fit.importance import (
     component_counts,
@@ -52,8 +52,8 @@ from involutive.learning.fit.weighted import Space
 from involutive.learning.judge.independence import chain_metrics
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import LearnSettings
-from involutive.learning.stages import Fitted, Looked, Proposal, Row
-from involutive.learning.weights import log_mean, relative
+from involutive.learning.stages import Fitted, Proposal, Row
+from involutive.learning.weights import effective, log_mean, relative
 from involutive.training.likelihood import proposal_law
 
 Distributions = Iterator[tuple[str, AbstractDistribution]]
@@ -65,10 +65,42 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
     if fitted.settled or fitted.proposal.ess >= problem.settings.suffices:
         return fitted
     spending = problem.spend(problem.settings.budget.structure, fitted.cost)
-    *keys, key_again, key_find = split(problem.keys.structure, 10)
+    *keys, key_again, key_find, key_refit, key_last = split(problem.keys.structure, 12)
+    fitted = replace(fitted, symmetries=_symmetries(problem, spending, fitted, key_find))
+    best = _best_structure(problem, spending, fitted, keys)
+    structured = best.kernel is not fitted.proposal.kernel
+    if structured:
+        fitted, seen = _second_search_around(problem, spending, fitted, best.kernel, key_again)
+        if seen is not None and len(seen.points):
+            again = split(key_refit, len(keys))
+            fitted, best = _fit_again(problem, spending, fitted, best, seen, again, key_last)
+    cost = spending.cost
+    reached: list[Row] = [*fitted.reached, {"seconds": cost.seconds, "ess": best.ess}]
+    # rounds train mixtures and couplings, and would discard a good structure
+    enough = problem.settings.poor if structured else problem.settings.suffices
+    return replace(fitted, proposal=best, cost=cost, settled=best.ess >= enough, reached=reached)
+
+
+def _symmetries(
+    problem: Problem, spending: Spending, fitted: Fitted, key: Key[Array, ""]
+) -> Symmetries | None:
+    """The symmetries of the density; None if there are none, or no budget to look for them."""
     some = fitted.found.points[: problem.settings.structure.symmetry_points]
-    found = symmetries(problem.target, key=key_find, points=some)
-    fitted = replace(fitted, symmetries=found if len(found) else None)
+    if not spending.allows(most_evaluations(problem.target)):
+        return None
+    try:
+        deadline = spending.allowance.deadline
+        found, evaluations = symmetries_counted(problem.target, key, some, deadline)
+    except OutOfBudget:
+        return None
+    spending.note(evaluations)
+    return found if len(found) else None
+
+
+def _best_structure(
+    problem: Problem, spending: Spending, fitted: Fitted, keys: list[Key[Array, ""]]
+) -> Proposal:
+    """The best of the proposal so far and the structured ones, with the history of all."""
     best, enough = fitted.proposal, False
     candidates = (_product, _hierarchical, _symmetric, _heavy_tailed)
     for make, key_fit, key_judge in zip(candidates, keys[:4], keys[4:], strict=True):
@@ -85,41 +117,63 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
         except OutOfBudget:
             break
         enough = best.ess >= problem.settings.poor
-    looked = fitted.looked
-    if best.components == 0 and best is not fitted.proposal:
-        looked = _second_search_around(problem, spending, fitted, best.kernel, key_again)
-    cost = spending.cost
-    reached: list[Row] = [*fitted.reached, {"seconds": cost.seconds, "ess": best.ess}]
-    # rounds train mixtures and couplings, and would discard a good structure
-    found = best is not fitted.proposal and best.components == 0
-    settled = best.ess >= (problem.settings.poor if found else problem.settings.suffices)
-    return replace(
-        fitted, proposal=best, looked=looked, cost=cost, settled=settled, reached=reached
-    )
+    return best
+
+
+def _fit_again(
+    problem: Problem,
+    spending: Spending,
+    fitted: Fitted,
+    best: Proposal,
+    seen: MissedModes,
+    keys: list[Key[Array, ""]],
+    key: Key[Array, ""],
+) -> tuple[Fitted, Proposal]:
+    """Fit the structures once more, to points that the modes which were missed have joined.
+
+    Returns:
+        The fit with those points, and the new proposal, or `best` if no structure is better than
+        the mixture now; the record of the search says then what `best` misses.
+    """
+    tops = seen.climbed.laplace(problem.settings.search)
+    wider = replace(fitted, found=fitted.found.joined_by(seen.points, tops))
+    new = _best_structure(problem, spending, wider, keys)
+    history = [*best.history, *new.history[len(fitted.proposal.history) :]]
+    if new.kernel is fitted.proposal.kernel:
+        return wider, replace(best, history=history)
+    wider, _ = _second_search_around(problem, spending, wider, new.kernel, key)
+    return wider, replace(new, history=history)
 
 
 def _second_search_around(
     problem: Problem, spending: Spending, fitted: Fitted, kernel: Kernel, key: Key[Array, ""]
-) -> Looked:
-    """Search a second time, for modes that a structured proposal has missed."""
+) -> tuple[Fitted, MissedModes | None]:
+    """Search a second time, for modes that a structured proposal has missed.
+
+    Returns:
+        The fit with the record of the search, and its result; None if the budget did not allow it.
+    """
     key_draws, key_search = split(key, 2)
     law, settings = kernel.auxiliary, problem.settings
     try:
-        draws, at = _weighted_draws(spending.density, law, settings.structure.sample, key_draws)
+        sample = _affordable_draws(problem, spending, law)
+        draws, at = _weighted_draws(spending, law, sample, key_draws)
         level = float(at.max()) + np.log(settings.fit.beyond)
-        uncovered = partial(_uncovered, spending.density, law, level)
+        uncovered = partial(_uncovered, spending, law, level)
         seen = second_search(
             problem, spending, around_draws(draws, settings.search), uncovered, log_mean(at),
             fitted.found.gradients, key_search,
         )  # fmt: skip
     except OutOfBudget:
-        return replace(fitted.looked, second=0, new=0)
-    return replace(
+        return replace(fitted, looked=replace(fitted.looked, second=0, new=0)), None
+    looked = replace(
         fitted.looked,
         second=seen.num_reached,
         new=len(seen.points),
         log_z_weights=log_mean(at),
+        effective=effective(at),
     )
+    return replace(fitted, looked=looked), seen
 
 
 def _keep_better(
@@ -137,13 +191,13 @@ def _keep_better(
     the points that the search has found.
     """
     settings = problem.settings
-    sample = settings.structure.sample
-    _, at = _weighted_draws(spending.density, law, sample, key)
+    sample = _affordable_draws(problem, spending, law)
+    _, at = _weighted_draws(spending, law, sample, key)
     metrics = chain_metrics(at, at, at, np.zeros(len(at)))
     points = fitted.found.must_cover
     points = points[:: max(len(points) // sample, 1)]
     level = at.max() + np.log(settings.fit.beyond)
-    missed = float(np.mean(_uncovered(spending.density, law, level, points)))
+    missed = float(np.mean(_uncovered(spending, law, level, points)))
     row: Row = {"stage": name, **metrics, "missed": missed}
     history = [*best.history, row]
     if metrics["ess"] < settings.structure.better * best.ess or missed > settings.missed:
@@ -160,26 +214,42 @@ def _weights_heavy(
 
     The effective draws that such weights promise are not borne out by chains.
     """
-    structure, law = problem.settings.structure, proposal_law(proposal.kernel)
-    _, at = _weighted_draws(spending.density, law, structure.sample, key)
-    return pareto_k(at) > structure.tail_k
+    law = proposal_law(proposal.kernel)
+    _, at = _weighted_draws(spending, law, _affordable_draws(problem, spending, law), key)
+    return pareto_k(at) > problem.settings.structure.tail_k
+
+
+def _affordable_draws(problem: Problem, spending: Spending, law: AbstractDistribution) -> int:
+    """The number of draws that a candidate is judged on.
+
+    Raises:
+        OutOfBudget: if the budget allows too few, on which any candidate may look good.
+    """
+    settings = problem.settings.structure
+    # q is drawn from and evaluated at its draws, and evaluated at points found
+    allowed = spending.density.left / (1 + 3 * evaluations_within(law))
+    if allowed < settings.least_sample or not spending.allows():
+        raise OutOfBudget
+    return int(min(settings.sample, allowed))
 
 
 def _uncovered(
-    density: BatchedDensity, law: AbstractDistribution, level: Number, points: np.ndarray
+    spending: Spending, law: AbstractDistribution, level: Number, points: np.ndarray
 ) -> np.ndarray:
     """Whether log p/q at each point is above a level."""
-    at = density.values(points) - BatchedDistribution(law).values(points)
+    at = spending.density.values(points) - BatchedDistribution(law).values(points)
+    spending.note(evaluations_within(law) * len(points))
     return np.nan_to_num(at, nan=-np.inf) > level
 
 
 def _weighted_draws(
-    density: BatchedDensity, law: AbstractDistribution, count: int, key: Key[Array, ""]
+    spending: Spending, law: AbstractDistribution, count: int, key: Key[Array, ""]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws of a distribution q, and `log p - log q` there; -inf outside the support."""
-    q = BatchedDistribution(law)
+    q, density = BatchedDistribution(law), spending.density
     points = q.draws(key, int(min(count, max(density.left, 1))))
     at = density.values(points).astype(np.float64) - q.values(points).astype(np.float64)
+    spending.note(2 * evaluations_within(law) * len(points))
     return points, np.where(np.isfinite(at), at, -np.inf)
 
 
@@ -216,6 +286,10 @@ def _product(
     points, settings = fitted.found.points, _for_blocks(problem.settings)
     count = settings.structure.interaction_points
     some = points[:: max(len(points) // count, 1)][:count]
+    needed = 3 * problem.target.dim * len(some)  # Hessians
+    if not spending.allows(needed):
+        raise OutOfBudget
+    spending.note(needed)
     blocks = blocks_of(interactions(problem.target, some))
     if len(blocks) < 2:
         return
@@ -278,8 +352,10 @@ def _hierarchical(
     each = 3 * (target.dim - len(parents)) + 1
     left = density.left / each
     own = BatchedDensity(marginal, len(parents), density.block, left, density.deadline)
-    base = _mixture_on(own, points[:, parents], 1, settings, key)
-    spending.note(each * own.evaluations)
+    try:
+        base = _mixture_on(own, points[:, parents], 1, settings, key)
+    finally:
+        spending.note(each * own.evaluations)
     name = f"{target.dim - len(parents)} coordinates given {len(parents)}"
     yield f"hierarchy, {name}", Hierarchical(target, base, parents, centre)
 
@@ -307,7 +383,7 @@ def _heavy_tailed(
             size = int(how.tail_draws * problem.settings.fit_draws)
             if not spending.allows(size, how.tail_longer * took * size):
                 break  # EM cannot be interrupted
-            points, at = _weighted_draws(spending.density, law, size, key_round)
+            points, at = _weighted_draws(spending, law, size, key_round)
             weights = np.minimum(relative(at), np.sqrt(len(at)) * relative(at).mean())
             if not weights.any():
                 break

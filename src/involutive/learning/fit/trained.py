@@ -92,6 +92,7 @@ def train_proposal(
     progress: bool | None = None,
     previous: Proposal | None = None,
     deadline: Number = float("inf"),
+    most: Number = float("inf"),
 ) -> tuple[Proposal, int]:
     """Train a global proposal on (approximate) draws of the target.
 
@@ -104,6 +105,8 @@ def train_proposal(
         progress: show progress bars.
         previous: a proposal trained before on other draws; its couplings are trained on.
         deadline: after which nothing more is begun, by `time.perf_counter()`.
+        most: density evaluations that training may take; without enough of them for couplings,
+            none are trained.
 
     Returns:
         The proposal, and the density evaluations that training took.
@@ -114,24 +117,38 @@ def train_proposal(
     data, held = split_samples(samples, key_split)
     training = Training(samples, held, settings, progress, deadline)
     if previous is not None and has_couplings(previous.kernel):
-        return _train_couplings(previous, previous.kernel, training, key_couplings)
+        best, evaluations = _train_couplings(previous, previous.kernel, training, key_couplings)
+        return best, evaluations + _scored(best, len(previous.history))
     counts = _counts(target, len(samples), settings, previous)
     best = _keep_previous(previous, counts, training, key_kept)
     best = best or _grow_mixture(target, data, key_mixture, training, counts, initial)
     evaluations = 0
     if not training.spent and settings.tune_steps:
         best, evaluations = _tune(best, training, key_tune)
-    if target.dim > 1 and best.ess < settings.couplings_below and not training.spent:
+    # couplings are trained twice: with one normal, and with one per mode
+    affordable = evaluations + _scored(best) + 2 * training_evaluations(settings) <= most
+    bend = target.dim > 1 and best.ess < settings.couplings_below
+    if bend and affordable and not training.spent:
         best, more = _with_couplings(best, training, key_couplings)
         evaluations += more
-    return best, evaluations
+    return best, evaluations + _scored(best)
 
 
 def training_evaluations(settings: LearnSettings) -> int:
     """Maximum density evaluations of a training without couplings."""
     fit = settings.fit
     looks = (fit.training_looks + 1) * 2 * HELD_OUT * settings.training_draws
-    return int(settings.tune_steps * settings.batch + looks + 2 * fit.training_scorings * ROWS)
+    return int(settings.tune_steps * settings.batch + looks) + scoring_evaluations(settings)
+
+
+def scoring_evaluations(settings: LearnSettings) -> int:
+    """Approximate density evaluations that score the mixtures of a training."""
+    return 2 * settings.fit.training_scorings * ROWS
+
+
+def _scored(proposal: Proposal, before: int = 0) -> int:
+    """Density evaluations that scored proposals, one row each, from row `before` on."""
+    return 2 * ROWS * sum("ess" in row for row in proposal.history[before:])
 
 
 def _resize(samples: np.ndarray, key: Key[Array, ""], rows: int) -> np.ndarray:

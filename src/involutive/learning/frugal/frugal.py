@@ -52,7 +52,10 @@ def should_be_frugal(problem: Problem) -> bool:
 
 
 def _seconds_per_call(problem: Problem) -> float:
-    """Seconds per call of a density on the host: the minimum of a few timings."""
+    """Seconds per call of a density on the host: the minimum of a few timings.
+
+    One that takes a good share of the budget decides alone: calls are expensive by far.
+    """
     rows = problem.target.log_density.rows  # type: ignore[attr-defined]
     box, frugal = problem.target.black_box, problem.settings.frugal
     each = frugal.timed_pool if box is not None and box.pool is not None else 1
@@ -63,6 +66,8 @@ def _seconds_per_call(problem: Problem) -> float:
         began = time.perf_counter()
         rows(points)
         found.append((time.perf_counter() - began) / each)
+        if found[-1] * each > frugal.timed_share * problem.plan.seconds:
+            break
     return min(found)
 
 
@@ -70,6 +75,7 @@ def learn_frugally(
     problem: Problem,
     given: Components | None,
     last: Weighed | None,
+    expensive: bool,
     saved: SavedStages,
     bar: Progress,
 ) -> Learned:
@@ -79,6 +85,7 @@ def learn_frugally(
         problem: the density, with sizes.
         given: a proposal to start from, learned for a similar density.
         last: the result of a run that is resumed.
+        expensive: whether calls are expensive, which a run that is resumed later goes by.
         saved: saves every result.
         bar: shows progress.
     """
@@ -91,7 +98,8 @@ def learn_frugally(
         with one_thread():
             if weighed is None:
                 stage(1)
-                weighed = saved.write(explore(problem, given))
+                first = replace(explore(problem, given), expensive=expensive)
+                weighed = saved.write(first)
             while not weighed.ended:
                 stage(2)
                 bar.update(modes=weighed.modes or None)

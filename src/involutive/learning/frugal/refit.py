@@ -46,7 +46,7 @@ def refit(
     Returns:
         The mixture, the tempering β of its weights, and its effective draws per draw on held-out
         evaluations. The previous mixture is returned unchanged if no candidate is better: few draws
-        would spoil covariances of Hessians.
+        would spoil covariances of Hessians. Without one, a few points leave the wide normal.
     """
     key_pick, key_hold, key_more = split(key, 3)
     dim, frugal = archive.points.shape[1], settings.frugal
@@ -60,6 +60,8 @@ def refit(
     white = sample._replace(points=(sample.points - mean) @ inverse.T)
     space = unwhitened_space(settings, _white(wide, mean, inverse))
     held = generator(key_hold).uniform(size=len(white.points)) < frugal.held
+    if np.sum(~held) <= dim + 1:  # nothing can be fitted to so few
+        return (wide if start is None else start), beta, 0.0
     seen, unseen = (WeightedSample(*(part[rows] for part in white)) for rows in (~held, held))
     before = None if start is None else _white(start, mean, inverse)
     best, most = None, -1.0

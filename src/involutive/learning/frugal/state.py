@@ -40,6 +40,7 @@ class Weighed:
         cost: evaluations and seconds so far.
         history: one row per batch.
         reached: seconds and effective draws per draw after every batch.
+        expensive: whether calls were found to be expensive, so that no pipeline follows.
     """
 
     archive: Archive
@@ -58,6 +59,7 @@ class Weighed:
     cost: Cost = field(default_factory=Cost)
     history: list[Row] = field(default_factory=list)
     reached: list[Row] = field(default_factory=list)
+    expensive: bool = True
 
 
 def frame_of_x(problem: Problem) -> Frame:

@@ -1,5 +1,7 @@
 """Learning that ends early: a kernel from the newest result, without another evaluation."""
 
+from dataclasses import replace
+
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
@@ -24,9 +26,13 @@ from involutive.training.likelihood import proposal_law
 def best_so_far(problem: Problem, last: Found | Fitted | None, ended: str) -> Learned:
     """Make a kernel from the newest result, without another evaluation.
 
-    A fit gives its proposal composed with a random walk; a search gives a mixture fitted to its
-    points; without a result the kernel is a random walk with the scales of X.
+    A kernel that pilot chains have confirmed before comes first. Else a fit gives its proposal
+    composed with a random walk; a search gives a mixture fitted to its points; without a result
+    the kernel is a random walk with the scales of X.
     """
+    confirmed = _confirmed(last, ended)
+    if confirmed is not None:
+        return confirmed
     # a folded key: this may run twice where the budget allows no pilot, with the same result
     key_fit, key_cover, key_scale = split(jr.fold_in(problem.keys.early, 0), 3)
     settings, judge = problem.settings, problem.settings.judge
@@ -52,6 +58,19 @@ def best_so_far(problem: Problem, last: Found | Fitted | None, ended: str) -> Le
     )  # fmt: skip
     starts = on_device(found.starts) if len(found.starts) else None
     return Learned(problem.target, start, kernel, judge.warmup[1], outcome, starts)
+
+
+def _confirmed(last: Found | Fitted | None, ended: str) -> Learned | None:
+    """The best kernel measured so far, with the cost of all stages, if its pilot chains agree."""
+    if not isinstance(last, Fitted) or not isinstance(last.measured, Learned):
+        return None
+    then, cost = last.measured.outcome, last.cost
+    if not then.converged:
+        return None
+    spent = {"evaluations": cost.evaluations, "seconds": cost.seconds}
+    return last.measured.recorded(
+        replace(then, rounds=last.rounds, reached=last.reached, ended=ended, **spent)
+    )
 
 
 def _mixture_of_points(problem: Problem, found: Found, key: Key[Array, ""]) -> Proposal:

@@ -20,19 +20,23 @@ from jaxtyping import Array, Key
 from involutive._xla.batched import GRADIENT, BatchedDensity, BatchedDistribution, OutOfBudget
 from involutive._xla.compilation import on_device
 from involutive._xla.cost import operations
+from involutive.auxiliary.hierarchical import evaluations_within
 from involutive.core.errors import InputError
 from involutive.core.keys import generator, split
 from involutive.core.statistics import log_mean_exp
 from involutive.core.types import Number
 from involutive.diagnostics.coverage import ABOVE, STARTS, missed
+from involutive.diagnostics.search import LEAST_EFFECTIVE
 from involutive.kernel.kernel import Kernel
+from involutive.kernel.replicas import Tempered
 from involutive.learning.find.annealing import finite_points
 from involutive.learning.fit.tails import proposal_draws
 from involutive.learning.judge.pilot import evaluations_per_step, run_chains
 from involutive.learning.outcome import Learned, Outcome
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import LookSettings
-from involutive.learning.stages import Cost
+from involutive.learning.stages import Cost, Looked
+from involutive.learning.weights import effective
 from involutive.training.likelihood import proposal_law
 
 Places = Callable[[int], np.ndarray]  # a number of places to places `(count, dim)`
@@ -55,6 +59,9 @@ class FinalSearch:
         missed: share of the mass that the proposal does not cover.
         hills: `(k, dim)`, tops of that mass, the densest first; empty if none was found.
         level: log p/q above which a point counts as missed by q.
+        log_z: log of the density's integral by the weights of q's draws.
+        effective: effective draws behind that estimate.
+        log_z_chains: mean of log p/q at draws of chains; NaN where none were run.
     """
 
     places: int = 0
@@ -62,6 +69,9 @@ class FinalSearch:
     missed: Number = 0.0
     hills: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     level: Number = float("inf")
+    log_z: Number = float("-inf")
+    effective: Number = 0.0
+    log_z_chains: Number = float("nan")
 
 
 def final_search(problem: Problem, learned: Learned) -> tuple[Learned, FinalSearch]:
@@ -84,14 +94,14 @@ def final_search(problem: Problem, learned: Learned) -> tuple[Learned, FinalSear
     key_look, key_chains = split(jr.fold_in(problem.keys.early, 1), 2)
     try:
         look = estimate_missed(problem, spending, proposal, key_look)
-        if look.missed > largest and _chains_visit(learned, spending, look, key_chains):
-            look = replace(look, missed=0.0)
+        if look.missed > largest:
+            look = _asked_of_chains(learned, spending, look, key_chains)
     except OutOfBudget:  # the outcome then shows that no search was made
         return learned.recorded(_at_cost(outcome, spending)), FinalSearch()
     except KeyboardInterrupt:
         interrupted = replace(_at_cost(outcome, spending), ended="interrupted")
         return learned.recorded(interrupted), FinalSearch()
-    looked = replace(outcome.looked, places=look.places, climbs=look.climbs, missed=look.missed)
+    looked = _recorded(outcome.looked, look, isinstance(learned.kernel, Tempered))
     outcome = replace(_at_cost(outcome, spending), looked=looked)
     starts = learned.starts
     if look.missed > largest:
@@ -99,6 +109,21 @@ def final_search(problem: Problem, learned: Learned) -> tuple[Learned, FinalSear
         starts = _starts_with_point(starts, look.hills[0])
     parts = learned.initial, learned.kernel, learned.warmup
     return Learned(learned.target, *parts, outcome, starts), look
+
+
+def _recorded(looked: Looked, look: FinalSearch, replicas: bool) -> Looked:
+    """The record of all searches, with the final one.
+
+    The proposal may have been trained since log Z was estimated; its own weights replace that
+    estimate if they are worth enough. The estimate of replicas is kept.
+    """
+    looked = replace(
+        looked, places=look.places, climbs=look.climbs, missed=look.missed,
+        log_z_chains=look.log_z_chains,
+    )  # fmt: skip
+    if replicas or look.effective < LEAST_EFFECTIVE:
+        return looked
+    return replace(looked, log_z_weights=look.log_z, effective=look.effective)
 
 
 def _at_cost(outcome: Outcome, spending: Spending) -> Outcome:
@@ -137,29 +162,44 @@ def estimate_missed(
     starts = starts[np.isfinite(p.values(starts))]
     gradient = problem.target.has_gradient
     found = missed(p, q, drawn, starts, log_z, top, rng, gradient, climbs)
+    spending.note(evaluations_within(q.law) * (q.evaluations + len(drawn)))
     share = _share(found.log_mass - log_z)
     level = max(top, log_z + ABOVE) - ABOVE / 2
-    return FinalSearch(sum(counts), climbs + len(starts), share, found.hills, level)
+    return FinalSearch(
+        sum(counts), climbs + len(starts), share, found.hills, level, log_z, effective(own)
+    )
 
 
-def _chains_visit(
+def _asked_of_chains(
     learned: Learned, spending: Spending, look: FinalSearch, key: Key[Array, ""]
-) -> bool:
-    """Whether chains that start from q spend enough of their steps where q misses mass."""
+) -> FinalSearch:
+    """The result of the search, after chains that start from q have shown what they visit.
+
+    Nothing is missed if they spend enough of their steps where q misses mass.
+    """
+    ratios = _log_ratios_of_chains(learned, spending, key)
+    seen = np.mean(ratios > look.level) if len(ratios) else 0.0
+    finite = ratios[np.isfinite(ratios)]
+    mean = float(np.mean(finite)) if len(finite) else float("nan")
+    visited = seen > spending.problem.settings.look.visited * look.missed
+    return replace(look, missed=0.0 if visited else look.missed, log_z_chains=mean)
+
+
+def _log_ratios_of_chains(learned: Learned, spending: Spending, key: Key[Array, ""]) -> np.ndarray:
+    """Log p/q at the draws of chains that start from q; none where they have no place to start."""
     key_starts, key_chains = split(key, 2)
     p, settings = spending.density, spending.problem.settings.look
     q = BatchedDistribution(proposal_law(learned.proposal), p.block)
     drawn = proposal_draws(learned.proposal, settings.chain_tries * settings.chains, key_starts)
     places = finite_points(p, drawn)[: settings.chains]
     if len(places) < settings.chains:
-        return False
+        return np.zeros(0)
     step = settings.chains * (evaluations_per_step(learned.kernel) + 1)  # and p at kept states
     if not spending.allows(settings.steps * step):
         raise OutOfBudget
     trace = run_chains(learned.kernel, places, settings.steps, key_chains, spending)
     rows = trace.position[:, trace.position.shape[1] // 2 :].reshape(-1, p.dim)
-    seen = np.mean(_log_ratio(p, q, rows) > look.level)
-    return bool(seen > settings.visited * look.missed)
+    return _log_ratio(p, q, rows)
 
 
 def _independence_proposal(learned: Learned) -> Kernel | None:
@@ -208,7 +248,8 @@ def _place_count(problem: Problem, p: BatchedDensity, law: AbstractDistribution,
     growth = min(settings.dimension_growth ** max(dim - 2, 0), settings.most_growth)
     growth = settings.most_growth if far else growth
     most = settings.place_draws * growth * problem.settings.search_draws
-    most = min(most, settings.place_share * p.left / groups)
+    each = groups * (1 + evaluations_within(law))
+    most = min(most, settings.place_share * p.left / each)
     return int(np.clip(settings.scanned / (work * groups), 1, max(most, 1)))
 
 

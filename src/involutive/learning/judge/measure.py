@@ -110,8 +110,8 @@ def pilot_starts(
     far = fitted.found.starts[: judge.place_tries * count]
     try:
         near, far = finite_points(spending.density, near), finite_points(spending.density, far)
-    except OutOfBudget:
-        far = far[:0]
+    except OutOfBudget:  # nothing is known of them, and chains start at finite densities only
+        near, far = near[:0], far[:0]
     near = near if len(near) else fitted.draws
     elsewhere = started_elsewhere(np.arange(count)) & (len(far) > 0)
     places = near[np.resize(np.arange(len(near)), count)].copy()
@@ -132,7 +132,7 @@ def best_composition(
     elsewhere: np.ndarray,
     key: Key[Array, ""],
 ) -> Learned:
-    """Try probabilities of a local move in turn; return the kernel with the most ESS per draw."""
+    """Try probabilities of a local move in turn; return the most effective kernel."""
     judge = problem.settings.judge
     warmup = int(np.clip(np.ceil(judge.warmup[0] / max(proposal.ess, 1e-3)), *judge.warmup))
     best: Learned | None = None
@@ -142,15 +142,25 @@ def best_composition(
         learned, _ = run_pilot(
             problem, spending, fitted, proposal, kernel, start, warmup, places, elsewhere, key_run
         )
-        if best is None or learned.outcome.ess_per_draw > best.outcome.ess_per_draw:
+        if best is None or _more_effective(learned, best):
             best = learned
         # if chains get stuck in rare states, their ESS is below the estimate of the proposal
         enough = learned.outcome.ess_per_draw > judge.keeps * proposal.ess
-        cost = len(places) * (warmup + problem.settings.pilot_least)
+        steps = warmup + problem.settings.pilot_least
+        cost = len(places) * steps * evaluations_per_step(kernel)
         if enough or not spending.allows(cost, spending.seconds - began):
             break
     assert best is not None
     return best
+
+
+def _more_effective(new: Learned, old: Learned) -> bool:
+    """Whether a kernel has more ESS per draw; one whose chains agree comes before one whose do not.
+
+    Chains that have not met can each look as if they moved much.
+    """
+    (now, then) = (learned.outcome for learned in (new, old))
+    return (now.converged, now.ess_per_draw) > (then.converged, then.ess_per_draw)
 
 
 def run_pilot(

@@ -44,7 +44,8 @@ def suffices(learned: Learned, problem: Problem) -> bool:
 
 def work_per_step(kernel: AbstractKernel, problem: Problem, fitted: Fitted) -> float:
     """Counted operations of one step: of the density, and of q where it is evaluated."""
-    dim, evaluations = problem.target.dim, evaluations_per_step(kernel)
+    # the operations of q include those of the density in it
+    dim, evaluations = problem.target.dim, evaluations_per_step(kernel, of_proposal=False)
     law = proposal_law(fitted.proposal.kernel)
     density, q = operations(problem.target.log_density, dim), operations(law.log_prob, dim)
     times_q = evaluations if isinstance(kernel, Tempered) else 2

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
+from involutive.auxiliary.hierarchical import evaluations_within
 from involutive.core.statistics import ess, rhat, rhat_between
 from involutive.core.types import Number
 from involutive.kernel.kernel import AbstractKernel
@@ -112,13 +113,26 @@ def _affordable(spending: Spending, cost: int, seconds: Number) -> int:
     return int(np.clip(min(left / cost, max(by_time, first)), 1, CHUNK))
 
 
-def evaluations_per_step(kernel: AbstractKernel) -> int:
-    """Density evaluations per step; a gradient counts as three."""
+def evaluations_per_step(kernel: AbstractKernel, of_proposal: bool = True) -> int:
+    """Density evaluations per step; a gradient counts as three.
+
+    Args:
+        kernel: the kernel.
+        of_proposal: whether to count those that a proposal makes, as a hierarchy does.
+    """
     if isinstance(kernel, Tempered):
-        return kernel.evaluations_per_step
+        within = evaluations_within(kernel.reference) if of_proposal else 0
+        return kernel.evaluations_per_step * (1 + within)
     parts = getattr(kernel, "kernels", (kernel,))
-    leaps = [getattr(getattr(part, "involution", None), "num_steps", 0) for part in parts]
-    return sum(1 + 3 * (int(steps) + 1) if steps else 1 for steps in leaps)
+    return sum(_evaluations_of_part(part, of_proposal) for part in parts)
+
+
+def _evaluations_of_part(part: AbstractKernel, of_proposal: bool) -> int:
+    steps = int(getattr(getattr(part, "involution", None), "num_steps", 0))
+    law = getattr(part, "auxiliary", None)
+    # a draw of q, its log density, and that of the present state
+    within = 3 * evaluations_within(law) if of_proposal and law is not None else 0
+    return within + (1 + 3 * (steps + 1) if steps else 1)
 
 
 def pilot_metrics(

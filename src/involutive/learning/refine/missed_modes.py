@@ -40,17 +40,12 @@ def with_missed_modes(
             new = _climbed(problem, spending, found, search)
     except OutOfBudget:
         return None
-    tops = new.laplace(problem.settings.search)
     return replace(
-        found,
-        points=np.concatenate([found.points, new.points]),
-        heavy=np.concatenate([found.must_cover, new.points]),
-        tops=np.concatenate([found.tops, tops[0]]),
-        factors=np.concatenate([found.factors, tops[1]]),
-        log_masses=np.concatenate([found.log_masses, tops[2]]),
+        found.joined_by(new.points, new.laplace(problem.settings.search)),
         cost=spending.cost,
         passes=found.passes + 1,
         before=learned,
+        given=False,
     )
 
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, Key
 
 from involutive._xla.compilation import on_device
 from involutive.auxiliary import Joined
+from involutive.auxiliary.hierarchical import evaluations_within
 from involutive.core.keys import split
 from involutive.core.types import Number
 from involutive.kernel.adaptation import MOST, Adaptation, adapt_ladder
@@ -42,7 +43,7 @@ def replicas_before_rounds(problem: Problem, fitted: Fitted) -> Fitted:
     if sufficient(problem, fitted) is not None:
         return fitted
     spending = problem.spend(settings.budget.rounds, fitted.cost)
-    if not _adaptation_fits(spending, settings.replicas):
+    if not _adaptation_fits(spending, settings.replicas, fitted):
         return fitted
     key = jr.fold_in(problem.keys.early, 4)
     learned, draws = _measured_ladder(problem, spending, fitted, key)
@@ -82,7 +83,7 @@ def try_replicas(problem: Problem, fitted: Fitted, learned: Learned) -> Learned:
     if fitted.ladder_ess is not None and fitted.proposal.ess <= gain:
         return learned  # a ladder from as good a proposal was measured before
     spending = problem.spend(settings.budget.replicas, Cost(outcome.evaluations, outcome.seconds))
-    if not _adaptation_fits(spending, settings.replicas):
+    if not _adaptation_fits(spending, settings.replicas, fitted):
         return learned
     try:
         rival, _ = _measured_ladder(problem, spending, fitted, problem.keys.replicas)
@@ -104,7 +105,8 @@ def _measured_ladder(
     kernel = _adapted_ladder(problem, spending, fitted, key_ladder)
     assert kernel.ladder is not None
     # replicas estimate log Z better than the weights of q
-    looked = replace(fitted.looked, log_z_weights=float(kernel.ladder.log_z))
+    log_z = float(kernel.ladder.log_z)
+    looked = replace(fitted.looked, log_z_weights=log_z, effective=float("inf"))
     fitted = replace(fitted, looked=looked)
     places, elsewhere = pilot_starts(problem, spending, fitted, key_start)
     learned, draws = run_pilot(
@@ -116,10 +118,11 @@ def _measured_ladder(
     return learned.recorded(replace(learned.outcome, history=history)), draws
 
 
-def _adaptation_fits(spending: Spending, settings: ReplicaSettings) -> bool:
+def _adaptation_fits(spending: Spending, settings: ReplicaSettings, fitted: Fitted) -> bool:
     """Whether the budget allows the longest adaptation: the number of replicas is not known yet."""
     scans = 2 * settings.scans * 2**settings.rounds
     evaluations = scans * settings.ladders * MOST * (3 * (settings.leaps + 1) + 1)
+    evaluations *= 1 + evaluations_within(fitted.proposal.kernel.auxiliary)
     return spending.allows(evaluations, settings.least_seconds)
 
 
@@ -144,7 +147,7 @@ def _adapted_ladder(
     adaptation = Adaptation(*sizes, None, learned_swaps=False, seconds=seconds)
     kernel = adapt_ladder(kernel, key=key_adapt, settings=adaptation)
     assert kernel.ladder is not None
-    spending.note(float(kernel.ladder.evaluations))
+    spending.note(float(kernel.ladder.evaluations) * (1 + evaluations_within(q)))
     rate = trip_rate(kernel.ladder.swap_acceptance)
     return kernel.repeated(int(np.clip(np.ceil(how.trips_per_draw / rate), 1, how.most_scans)))
 

@@ -16,7 +16,11 @@ from involutive.core.keys import split
 from involutive.core.types import Number
 from involutive.kernel.composite import Mixture
 from involutive.learning.fit.tails import with_wide_component
-from involutive.learning.fit.trained import train_proposal, training_evaluations
+from involutive.learning.fit.trained import (
+    scoring_evaluations,
+    train_proposal,
+    training_evaluations,
+)
 from involutive.learning.judge.independence import independence_metrics
 from involutive.learning.judge.pilot import run_chains
 from involutive.learning.problem import Problem, Spending
@@ -132,16 +136,32 @@ def _hopeless(fitted: Fitted, settings: LearnSettings) -> bool:
     return fitted.rounds >= refine.hopeless_rounds and fitted.proposal.ess < refine.hopeless
 
 
-def train_on_draws(problem: Problem, draws: np.ndarray, found: Found) -> Fitted:
-    """Train the proposal on draws that the user has given."""
+def train_on_draws(problem: Problem, found: Found) -> Fitted | Found:
+    """Train the proposal on draws that the user has given.
+
+    Returns:
+        The fit; `found`, with what was spent, if the budget does not allow to judge a proposal.
+    """
     spending = problem.spend(problem.settings.budget.rounds, found.cost)
-    proposal = _trained(problem, spending, draws, None, problem.settings, problem.keys.rounds)
+    settings = _affordable_training(spending, problem.settings)
+    if settings is None:
+        return replace(found, cost=spending.cost)
+    draws = found.points
+    proposal = _trained(problem, spending, draws, None, settings, problem.keys.rounds)
     cost = spending.cost
     reached: list[Row] = [{"seconds": cost.seconds, "ess": proposal.ess}]
     states = draws[: problem.settings.round_chains]
     looked = Looked(len(found.starts))
     settled = proposal.ess >= problem.settings.poor  # else structures are tried first
     return Fitted(found, proposal, draws, states, draws[:0], 0, settled, 0.0, looked, cost, reached)
+
+
+def _affordable_training(spending: Spending, settings: LearnSettings) -> LearnSettings | None:
+    """The settings of a training that the budget allows: whole, EM alone, or None."""
+    if spending.allows(training_evaluations(settings)):
+        return settings
+    alone = replace(settings, tune_steps=0, couplings_below=0.0)
+    return alone if spending.allows(scoring_evaluations(settings)) else None
 
 
 def _trained(
@@ -157,6 +177,7 @@ def _trained(
             problem.target, draws, key,
             settings=settings, initial=problem.initial, progress=problem.progress,
             previous=previous, deadline=spending.allowance.deadline,
+            most=spending.allowance.evaluations - spending.evaluations,
         )  # fmt: skip
     spending.note(evaluations)
     return replace(proposal, kernel=gathered(proposal.kernel, problem.devices))

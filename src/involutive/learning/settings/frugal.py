@@ -19,6 +19,7 @@ class FrugalSettings:
             [measured by `python -m involutive.bench.frugal --ordinary`]
         timed_calls: calls that are timed; the minimum counts. [a guess]
         timed_pool: simultaneous calls if a pool makes them. [a guess]
+        timed_share: share of the budget in seconds after which one timing decides. [a guess]
         speed: arithmetic operations per second of a JAX density, whose calls are not timed.
             [a guess, on the fast side]
         most_dim: maximum dimension of frugal learning unless `on` is True: the evaluations for a
@@ -108,6 +109,7 @@ class FrugalSettings:
     ordinary: Number = 300_000
     timed_calls: int = 3
     timed_pool: int = 16
+    timed_share: Number = 0.01
     speed: Number = 1e10
     most_dim: int = 50
     advised: int = 5_000

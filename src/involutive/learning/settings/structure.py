@@ -13,6 +13,7 @@ class StructureSettings:
     Args:
         better: factor of effective draws that a candidate must gain over the mixture. [a guess]
         sample: draws that a candidate is judged on. [a guess]
+        least_sample: fewer draws judge no candidate. [a guess]
         block_draws: weighted draws per fit of one block. [a guess]
         block_modes: assumed number of modes of a block. [a guess]
         interaction_points: points at which interactions of coordinates are measured. [a guess]
@@ -51,6 +52,7 @@ class StructureSettings:
 
     better: Number = 1.1
     sample: int = 8192
+    least_sample: int = 1024
     block_draws: int = 8192
     block_modes: int = 2
     interaction_points: int = 32
