@@ -18,7 +18,7 @@ def exact(target, seed=0, chains=16, count=400):
     return modes.exact_draws(target, seed, chains, count)
 
 
-@pytest.mark.parametrize("name", ["six", "rings", "banana"])
+@pytest.mark.parametrize("name", ["six", "rings", "banana", "tails", "funnels"])
 def test_the_number_of_modes_and_their_weights(name):
     case = modes.CASES[name]()
     draws = exact(case.target)

@@ -131,6 +131,19 @@ def test_points_are_given_where_a_density_vanishes_elsewhere():
 GROUP = inv.Symmetries(4, labels=[[[0, 2], [1, 3]]], flips=[[False, False, True, True]])
 
 
+def test_leaving_the_support_is_no_symmetry():
+    """Two boxes of different size around ±2: coordinates can be exchanged, not flipped."""
+
+    def log_density(x):
+        large, small = jnp.all(jnp.abs(x - 2) < 1), jnp.all(jnp.abs(x + 2) < 0.5)
+        return jnp.where(large, 0.0, jnp.where(small, jnp.log(4.0), -jnp.inf))
+
+    rng = np.random.default_rng(0)
+    points = np.concatenate([rng.uniform(1, 3, (80, 3)), rng.uniform(-2.5, -1.5, (40, 3))])
+    found = inv.symmetries(inv.Target(log_density, 3), key=0, points=points)
+    assert str(found) == "3 interchangeable coordinates: 0, 1, 2"
+
+
 def test_involutions_are_their_own_inverse_and_accepted():
     target = mixture_model(3, np.arange(9))
     x = jnp.linspace(-1, 1, 9)

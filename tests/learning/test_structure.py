@@ -19,6 +19,7 @@ from involutive.learning.budget import Budget
 from involutive.learning.find.climbs import Climbed
 from involutive.learning.find.second_search import MissedModes
 from involutive.learning.fit import structure
+from involutive.learning.fit.proposal_weights import affordable_draws, weighted_draws
 from involutive.learning.fit.structure import try_structures
 from involutive.learning.judge.pilot import evaluations_per_step
 from involutive.learning.problem import initial_distribution, pose_problem
@@ -111,9 +112,9 @@ def test_a_proposal_is_not_judged_on_the_few_draws_that_are_left():
     assert spending.evaluations == 0
     larger = problem_of(budget=Budget(evaluations=6_000))
     spending = larger.spend(1.0, Cost())
-    assert structure._affordable_draws(larger, spending, law) == 6_000
+    assert affordable_draws(larger, spending, law) == 6_000
     with pytest.raises(OutOfBudget):  # a hierarchy evaluates the density for every draw
-        structure._affordable_draws(larger, spending, funnel_proposal()[1])
+        affordable_draws(larger, spending, funnel_proposal()[1])
 
 
 # ── Counts ──────────────────────────────────────────────────────────────────────────────────────
@@ -138,7 +139,7 @@ def test_what_a_hierarchy_evaluates_is_counted():
     both = inv.Mixture([inv.random_walk(funnel, 0.5), kernel], [0.1, 0.9])
     assert evaluations_per_step(both) == 38
     spending = problem_of(funnel).spend(1.0, Cost())
-    structure._weighted_draws(spending, law, 10, jr.key(0))
+    weighted_draws(spending, law, 10, jr.key(0))
     assert spending.evaluations == 10 * (1 + 2 * 12)
 
 

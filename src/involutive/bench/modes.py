@@ -17,6 +17,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import typer
+from jax.scipy.special import logsumexp
+from jax.scipy.stats import norm
+from jax.scipy.stats import t as student
 from jaxtyping import Array, Float, Key, Scalar
 
 from involutive import targets
@@ -26,7 +29,7 @@ from involutive.learning.learn import learn
 from involutive.sampling.draws import Draws
 from involutive.sampling.sample import sample
 from involutive.targets.benchmarks import concentric_rings
-from involutive.targets.target import Target, Vector
+from involutive.targets.target import Modes, Target, Vector
 
 CHAINS, DRAWS = 64, 500
 RIGHT = 0.95  # share of seeds in which the number must be right: 19 of 20
@@ -71,6 +74,48 @@ def _labels() -> Target:
     return targets.mixture(list(itertools.permutations([-6.0, -2.0, 2.0, 6.0])), sd=0.5)
 
 
+def _tails() -> Target:
+    """Two modes with tails so heavy that draws have no variance: products of t with 1.5 degrees."""
+    degrees, means, sds, weights = 1.5, jnp.array([-8.0, 8.0]), jnp.array([0.5, 1.0]), (0.3, 0.7)
+
+    def joint(x: Vector) -> Float[Array, " 2"]:
+        rows = (x[None] - means[:, None]) / sds[:, None]
+        each = jnp.sum(student.logpdf(rows, degrees), axis=1) - 2 * jnp.log(sds)
+        return each + jnp.log(jnp.array(weights))
+
+    def draw(key: Key[Array, ""], n: int) -> Float[Array, "n 2"]:
+        key_mode, key_tails = jr.split(key)
+        mode = jr.choice(key_mode, 2, (n,), p=jnp.array(weights))
+        tails = jr.t(key_tails, degrees, (n, 2))
+        return means[mode][:, None] + sds[mode][:, None] * tails
+
+    # the more probable component; about as many draws are taken for the one as for the other
+    modes = Modes(lambda x: jnp.argmax(joint(x)), weights)
+    return Target(lambda x: logsumexp(joint(x)), 2, name="tails", sample=draw, modes=modes)
+
+
+def _funnels() -> Target:
+    """Two funnels side by side, opening in opposite directions; `x₅` tells them apart."""
+    centres, signs, weights = jnp.array([-4.0, 4.0]), jnp.array([1.0, -1.0]), (0.35, 0.65)
+
+    def log_density(x: Vector) -> Scalar:
+        widths = jnp.exp(signs * x[0] / 2)
+        rest = jnp.sum(norm.logpdf(x[None, 1:5], 0.0, widths[:, None]), axis=1)
+        each = norm.logpdf(x[0], 0.0, 1.5) + rest + norm.logpdf(x[5], centres, 0.5)
+        return logsumexp(each + jnp.log(jnp.array(weights)))
+
+    def draw(key: Key[Array, ""], n: int) -> Float[Array, "n 6"]:
+        key_mode, key_draw = jr.split(key)
+        mode = jr.choice(key_mode, 2, (n,), p=jnp.array(weights))
+        z = jr.normal(key_draw, (n, 6))
+        scale = 1.5 * z[:, :1]
+        rest = z[:, 1:5] * jnp.exp(signs[mode][:, None] * scale / 2)
+        return jnp.concatenate([scale, rest, centres[mode][:, None] + 0.5 * z[:, 5:]], axis=1)
+
+    modes = Modes(lambda x: jnp.asarray(x[5] > 0, int), weights)
+    return Target(log_density, 6, name="funnels", sample=draw, modes=modes)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "two": lambda: Case(targets.two_modes(10), 2),
     "six": lambda: Case(targets.mog6(), 6),
@@ -78,6 +123,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "rings": lambda: Case(concentric_rings([1.0, 2.0, 3.0, 4.0], 0.2, "rings"), 4),
     "banana": lambda: Case(_banana(), 1),
     "labels": lambda: Case(_labels(), 24),
+    "tails": lambda: Case(_tails(), 2),
+    "funnels": lambda: Case(_funnels(), 2),
 }
 
 

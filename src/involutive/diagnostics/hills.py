@@ -4,6 +4,10 @@ Some points climb. Two ends lie on one hill if the log density along the straigh
 them does not fall by more than `DROP` below the lower end, or if a chain of such segments joins
 them. A climb leaves a ridge only slowly, so ends, and points half-way up, are spread along curved
 hills (a ring, a banana) and the segments follow them.
+
+Points far out in a tail see several tops. So segments join hills in the order of the lowest density
+along them, the highest first, and never two hills that both rise more than `DEEPEST` above it: that
+is clustering by topological persistence (Chazal et al. 2013).
 """
 
 import numpy as np
@@ -14,11 +18,21 @@ from involutive.diagnostics.climb import climb
 
 STEPS = (12, 60)  # gradients to the points half-way up, and from there to the ends; a guess
 DROP = 0.2  # nats; a guess: a dip that deep is called a valley
+DEEPEST = 2.0  # nats; a guess: what lies that far below both tops is no path between them
 PLACES = 12  # points at which a segment is looked at; a guess
 NEIGHBOURS = 8  # segments from each point; a guess
 MOST = 400  # points between which segments are tried; the others belong to the nearest
-CLOSE = 1e-2  # distance, in sds, below which ends are one point; a guess
+CLOSE = 1e-2  # distance, in units of length, below which ends are one point; a guess
 PAIRS = 4  # nearest pairs of points tried between two groups
+BULK = (0.05, 0.95)  # quantiles whose distance is the unit of length; a guess: tails may be heavy
+SDS = 3.29  # that distance of a normal, in sds
+
+
+def widths(points: np.ndarray) -> np.ndarray:
+    """A unit of length for every coordinate: the sd of a normal with the same bulk."""
+    low, high = np.quantile(points.astype(np.float64), BULK, axis=0)
+    bulk = (high - low) / SDS
+    return np.maximum(np.where(bulk > 0, bulk, points.std(axis=0)), 1e-12)
 
 
 def hills(rows: BatchedDensity, points: np.ndarray, uphill: bool = True) -> np.ndarray:
@@ -32,7 +46,7 @@ def hills(rows: BatchedDensity, points: np.ndarray, uphill: bool = True) -> np.n
     Returns:
         `(n,)`, numbers from 0 on.
     """
-    scale = np.maximum(points.std(axis=0), 1e-12).astype(np.float64)
+    scale = widths(points)
     sets = [points]
     if uphill:
         white = points / scale
@@ -44,27 +58,44 @@ def hills(rows: BatchedDensity, points: np.ndarray, uphill: bool = True) -> np.n
     cloud = np.concatenate(sets)
     marks = _spread_out(cloud / scale)
     values = rows.values(cloud[marks]).astype(np.float64)
-    graph = Groups(len(marks))
+    graph = Groups(values)
     _join_neighbours(rows, graph, cloud[marks], values, scale)
-    nearest = KDTree(cloud[marks] / scale).query(cloud / scale)[1].reshape(len(sets), -1)
-    for stage in nearest[:-1]:  # a climb never goes down: its stages lie on one hill
-        graph.join(stage, nearest[-1])
+    far, nearest = KDTree(cloud[marks] / scale).query(cloud / scale)
+    near = (far <= CLOSE * np.sqrt(cloud.shape[1])).reshape(len(sets), -1)
+    nearest = nearest.reshape(len(sets), -1)
+    for stage, close in zip(nearest[:-1], near[:-1], strict=True):
+        # a climb never goes down: its stages lie on one hill
+        kept = close & near[-1]
+        lower = np.minimum(values[stage[kept]], values[nearest[-1][kept]])
+        graph.join(stage[kept], nearest[-1][kept], lower)
     _join_groups(rows, graph, cloud[marks], values, scale)
     return np.unique(graph.labels()[nearest[-1]], return_inverse=True)[1]
 
 
 class Groups:
-    """Sets of points that grow together."""
+    """Sets of points that grow together, each with its highest log density.
 
-    def __init__(self, count: int):
-        self._label = np.arange(count)
+    Args:
+        values: the log density of every point.
+    """
 
-    def join(self, first: np.ndarray, second: np.ndarray) -> None:
-        """Put the points of every pair into one group."""
-        for a, b in {(int(i), int(j)) for i, j in zip(first, second, strict=True)}:
-            one, other = self._label[a], self._label[b]
-            if one != other:
+    def __init__(self, values: np.ndarray):
+        self._label = np.arange(len(values))
+        self._top = np.array(values, np.float64)
+
+    def join(self, first: np.ndarray, second: np.ndarray, lowest: np.ndarray) -> None:
+        """Put the points of every pair into one group, unless what lies between is a valley.
+
+        Args:
+            first, second: the points.
+            lowest: the lowest log density on the way.
+        """
+        for at in np.argsort(-lowest, kind="stable"):
+            one, other = self._label[first[at]], self._label[second[at]]
+            least = min(self._top[one], self._top[other])
+            if one != other and lowest[at] >= least - DEEPEST:
                 self._label[self._label == other] = one
+                self._top[one] = max(self._top[one], self._top[other])
 
     def labels(self) -> np.ndarray:
         """The group of every point."""
@@ -127,5 +158,6 @@ def _join_level(
     )
     looked = rows.values(between.reshape(-1, points.shape[1]).astype(rows.dtype))
     low = np.nan_to_num(looked.astype(np.float64), nan=-np.inf).reshape(len(first), PLACES).min(1)
-    level = low >= np.minimum(values[first], values[second]) - DROP
-    graph.join(first[level], second[level])
+    ends = np.minimum(values[first], values[second])
+    level = low >= ends - DROP
+    graph.join(first[level], second[level], np.minimum(low, ends)[level])

@@ -13,7 +13,7 @@ from involutive.core.errors import InputError, check
 from involutive.core.statistics import mcse
 from involutive.core.text import decimal
 from involutive.diagnostics.circular import circular_mean_sd
-from involutive.diagnostics.hills import hills
+from involutive.diagnostics.hills import hills, widths
 from involutive.diagnostics.measured import Estimate, Evidence
 from involutive.sampling.draws import Draws
 from involutive.sampling.quantities import Quantities, quantities
@@ -207,7 +207,7 @@ def _labels(draws: Draws) -> np.ndarray:
         return np.zeros(draws.log_density.shape, int)
     rows = BatchedDensity(draws.target.log_density, draws.target.dim)
     number = hills(rows, some, uphill=draws.target.has_gradient)
-    scale = np.maximum(some.std(axis=0), 1e-12)
+    scale = widths(some)
     large = np.bincount(number)[number] >= FEWEST
     large = large if large.any() else np.ones_like(large)
     _, number = np.unique(number[large], return_inverse=True)

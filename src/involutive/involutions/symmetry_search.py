@@ -139,6 +139,7 @@ class _Trial:
         slack = max(slack, ROUNDING * float(jnp.finfo(jnp.result_type(float)).eps))
         with np.errstate(invalid="ignore"):
             near = np.abs(a - b) <= slack * (1 + np.abs(a) + self.dim)
+        near &= np.isfinite(a) & np.isfinite(b)  # |a - b| and the slack are both infinite else
         return near | (a == b) | (np.isnan(a) & np.isnan(b))
 
     def hold(self, maps: list[Map]) -> list[bool]:
