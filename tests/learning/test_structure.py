@@ -19,8 +19,10 @@ from involutive.learning.budget import Budget
 from involutive.learning.find.climbs import Climbed
 from involutive.learning.find.second_search import MissedModes
 from involutive.learning.fit import structure
+from involutive.learning.fit.complete import complete_modes
 from involutive.learning.fit.proposal_weights import affordable_draws, weighted_draws
 from involutive.learning.fit.structure import try_structures
+from involutive.learning.fit.weighted import Space
 from involutive.learning.judge.pilot import evaluations_per_step
 from involutive.learning.problem import initial_distribution, pose_problem
 from involutive.learning.settings import LearnSettings
@@ -166,3 +168,23 @@ def test_the_search_for_symmetries_is_counted(make):
 def test_the_search_for_symmetries_has_an_end():
     with pytest.raises(OutOfBudget):
         symmetries_counted(TARGET, 0, None, deadline=0.0)
+
+
+def test_modes_that_a_search_left_out_are_found_by_the_weights():
+    """Of 25 modes on a grid the search has 20: climbs from large p/q reach the other five."""
+    means = 4.0 * (np.stack(np.divmod(np.arange(25), 5), axis=1) - 2.0)
+    target = inv.targets.mixture(means, sd=0.3)
+    problem = problem_of(target)
+    spending = problem.spend(1.0, Cost())
+    rows, tops = np.asarray(target.sample(jr.key(1), 500)), means[:20]
+    factors = np.tile(0.3 * np.eye(2), (20, 1, 1))
+    masses = np.full(20, float(np.log(2 * np.pi * 0.09 / 25)))
+    found = Found(rows, rows, tops, factors, masses, 0.0, True, True, Cost())
+    space = Space.around(spending.density, np.zeros(2), 6 * np.eye(2), problem.settings, rows)
+    more = complete_modes(problem, spending, space, found, jr.key(2))
+    assert more.modes == 25 and len(more.points) > len(rows)
+    apart = np.linalg.norm(more.tops[20:, None] - means[None, 20:], axis=2)
+    assert apart.min(axis=0).max() < 0.02
+    assert complete_modes(problem, spending, space, more, jr.key(3)).modes == 25
+    poor = replace(found, factors=factors / 100)  # p/q is large everywhere
+    assert complete_modes(problem, spending, space, poor, jr.key(4)) is poor

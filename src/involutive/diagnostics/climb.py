@@ -11,6 +11,7 @@ from involutive._xla.batched import BatchedDensity
 FIRST = 0.02  # the first step, in units of `reach`; a guess: later steps follow the curvature
 GROWS, SHRINKS = 2.0, 0.25  # of a step where the curvature tells nothing, and after a refusal
 SETTLED = 1e-4  # nats that a step must gain, or the climb has ended; a guess
+STEEPEST = 1e100  # derivatives are cut there, so that their squares do not overflow
 
 
 def climb(
@@ -88,4 +89,5 @@ def _look(rows: BatchedDensity, x: np.ndarray, scale: np.ndarray) -> tuple[np.nd
     value, slope = rows.gradients((x * scale).astype(rows.dtype))
     fine = np.isfinite(value) & np.isfinite(slope).all(axis=1)
     value = np.where(fine, value.astype(np.float64), -np.inf)
-    return value, np.where(fine[:, None], slope.astype(np.float64), 0.0) * scale
+    slope = np.where(fine[:, None], slope.astype(np.float64), 0.0) * scale
+    return value, np.clip(slope, -STEEPEST, STEEPEST)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
+import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Key
 
@@ -13,6 +14,7 @@ from involutive.core.keys import generator, split
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import Kernel
 from involutive.learning.find.second_search import around_mixture, second_search
+from involutive.learning.fit.complete import complete_modes
 from involutive.learning.fit.importance import (
     component_counts,
     components_of_missed,
@@ -40,7 +42,7 @@ def fit_proposal(problem: Problem, found: Found) -> Fitted | Found:
     key_fit, key_again, key_pick = split(problem.keys.fit, 3)
     with one_thread():
         try:
-            space, fitted = _fit_by_weights(problem, spending, found, key_fit)
+            found, space, fitted = _fit_by_weights(problem, spending, found, key_fit)
         except OutOfBudget:
             return replace(found, cost=spending.cost)
         found, fitted, looked = _search_again(problem, spending, found, space, fitted, key_again)
@@ -88,19 +90,20 @@ def _uncovered(space: Space, fitted: FittedMixture, points: np.ndarray) -> np.nd
 
 def _fit_by_weights(
     problem: Problem, spending: Spending, found: Found, key: Key[Array, ""]
-) -> tuple[Space, FittedMixture]:
+) -> tuple[Found, Space, FittedMixture]:
     key_far, key_weigh = split(key, 2)
     settings, density = problem.settings, spending.density
     g = whitening(found.points)
     mean, factor = (np.asarray(part.unwrap()) for part in (g.mean, g.factor))
     far = BatchedDistribution(problem.initial, density.block).draws(key_far, settings.fit.far_draws)
     space = Space.around(density, mean, factor, settings, far, found.points)
+    found = complete_modes(problem, spending, space, found, jr.fold_in(problem.keys.early, 6))
     white = space.whiten(found.points)
     counts = component_counts(found.modes, len(white), problem.target.dim, settings)
     guess = None
     if 0 < found.modes <= counts[0]:
         guess = laplace_mixture(space, found.tops, found.factors, found.log_masses)
-    return space, fit_by_weights(space, white, key_weigh, counts, settings, guess)
+    return found, space, fit_by_weights(space, white, key_weigh, counts, settings, guess)
 
 
 def _as_fitted(

@@ -63,11 +63,12 @@ def fit_by_weights(
     key_draws, *keys = split(key, 1 + len(counts))
     rng = generator(key_draws)
     best: FittedMixture | None = None
+    guess: FittedMixture | None = None
     try:
         enough = False
         if first_guess is not None:
             # not refitted: in many dimensions few draws would spoil covariances of Hessians
-            best = _judge_on_fresh_sample(space, first_guess, rng)
+            best = guess = _judge_on_fresh_sample(space, first_guess, rng)
             enough = _nearly_good_enough(best, settings)
         if not enough:
             for mixture in _first_mixtures(found, counts[0], keys[0], settings):
@@ -83,7 +84,7 @@ def fit_by_weights(
             if enough:
                 break
         assert best is not None
-        return _fit_to_more_draws(space, best, rng)
+        return _fit_to_more_draws(space, best, guess, rng)
     except OutOfBudget:
         if best is None:
             raise
@@ -201,20 +202,27 @@ def _try_mixture(
 
 
 def _fit_to_more_draws(
-    space: Space, best: FittedMixture, rng: np.random.Generator
+    space: Space, best: FittedMixture, guess: FittedMixture | None, rng: np.random.Generator
 ) -> FittedMixture:
-    """Fit the best mixture, or a simpler one that loses little, to more draws."""
+    """Fit the best mixture, or a simpler one that loses little, to more draws.
+
+    The first guess is fitted too if it is accepted more often: what little it lacks can make its
+    effective draws the fewer.
+    """
     settings, fit, draws = space.settings, space.settings.fit, space.settings.fit_draws
     if best.ess > settings.good_enough:  # a refit would spoil covariances of Hessians
         return best
-    if best.ess < settings.trusts_weights:  # weights do not tell yet which components are needed
-        best = _fit_until_gains_end(
-            space, best, int(fit.polish_share * draws), rng, settings.trusts_weights
-        )
-    few = _merge_if_as_good(space, best)
     least, most = (int(share * draws) for share in fit.polish_bounds)
-    for start in (best,) if few is best else (few, best):
+    if best.ess < settings.trusts_weights:  # weights do not tell yet which components are needed
+        size = int(np.clip(fit.component_draws * len(best.mixture.means), least, most))
+        best = _fit_until_gains_end(space, best, size, rng, settings.trusts_weights)
+    few = _merge_if_as_good(space, best)
+    starts = [best] if few is best else [few, best]
+    if guess is not None and guess.acceptance > best.acceptance:
+        starts.append(guess)
+    for start in starts:
         count, dim = start.mixture.means.shape
+        least = min(max(least, fit.component_draws * count), most)
         size = int(np.clip(_affordable_points(count, dim, fit), least, most))
         polished = _fit_until_gains_end(space, start, size, rng, settings.good_enough)
         best = max(best, polished, key=lambda f: f.ess)

@@ -16,6 +16,11 @@ class FitSettings:
         searches: maximum second searches, each after a refit with the modes of the previous one.
             [a guess]
         far_draws: draws of X that the wide component covers. [a guess]
+        complete_turns: maximum number of times that weighted draws are searched for modes that the
+            normals at the tops found do not explain. [a guess]
+        complete_climbs: maximum climbs from such draws each time. [a guess]
+        complete_above: acceptance rate of a proposal from those normals, below which p/q says
+            nothing about missing modes. [a guess]
         em_iterations: maximum iterations of EM from scratch. [a guess]
         em_rise: rise of the mean log-likelihood, in nats, below which EM stops. [a guess]
         em_floor: variance added to every coordinate, in whitened units. [a guess]
@@ -49,6 +54,7 @@ class FitSettings:
             [a guess]
         em_points: what EM computes in a fraction of a second: points times components, and points
             times components times squared dimension. [a guess]
+        component_draws: minimum draws per component in such a batch, up to those bounds. [a guess]
         found_share: share of the points found that seed components beside weighted draws; also the
             number of points that join the first sample, as a share of its size. [a guess]
         helps: factor of effective draws that more components or draws must gain. [a guess]
@@ -78,6 +84,9 @@ class FitSettings:
     reaches: Number = 0.2
     searches: int = 4
     far_draws: int = 1000
+    complete_turns: int = 6
+    complete_climbs: int = 128
+    complete_above: Number = 0.4
     em_iterations: int = 60
     em_rise: Number = 1e-4
     em_floor: Number = 1e-7
@@ -91,7 +100,7 @@ class FitSettings:
     light: Number = 0.02
     least_share: Number = 1e-3
     per_mode: int = 2
-    most_modes: int = 128
+    most_modes: int = 512
     first_fewer: Number = 4
     first_components: tuple[int, int] = (8, 32)
     second_components: tuple[int, int] = (8, 128)
@@ -101,6 +110,7 @@ class FitSettings:
     polish_share: Number = 0.5
     polish_bounds: tuple[Number, Number] = (0.5, 4.0)
     em_points: tuple[Number, Number] = (1e7, 7e8)
+    component_draws: int = 300
     found_share: Number = 0.25
     helps: Number = 1.02
     nearly: Number = 0.93

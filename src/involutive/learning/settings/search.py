@@ -109,7 +109,7 @@ class SearchSettings:
     rise: Number = 0.01
     newton_steps: int = 4
     same_top: Number = 1.0
-    most_tops: int = 256
+    most_tops: int = 512
     scale_bounds: tuple[Number, Number] = (1e-6, 30.0)
     top_scale_bounds: tuple[Number, Number] = (1e-8, 1e5)
     widest: Number = 1e6
