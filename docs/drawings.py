@@ -126,6 +126,38 @@ def composed_blocks() -> Figure:
     return figure
 
 
+def decisions() -> Figure:
+    """The stages of learning from left to right, and what ends it early."""
+    figure = Figure(figsize=(10.4, 3.6), layout="constrained")
+    axis = figure.subplots()
+    stages = (
+        "find modes\nclimb and anneal\nfrom X",
+        "fit a mixture\nby importance\nweights",
+        "try structure\nproduct, hierarchy,\nsymmetry, heavy tails",
+        "refine\nladder of replicas,\nthen rounds",
+        "compose\nwith a local move,\nreplicas again",
+    )
+    for i, text in enumerate(stages):
+        _box(axis, 2.4 * i, 1.5, text, 1.96, 0.9)
+        if i:
+            _wire(axis, (2.4 * i - 1.4, 1.5), (2.4 * i - 1.0, 1.5))
+    _box(axis, 4.8, 0.1, "do pilot chains confirm it?", 6.9, 0.36)
+    for i in (1, 2, 3):
+        _wire(axis, (2.4 * i, 1.03), (2.4 * i, 0.31), colour=ACCENT)
+        axis.text(2.4 * i + 1.2, 1.62, "no", ha="center", color=SECOND, fontsize=10)
+    _box(axis, 4.8, -1.0, "final search for mass that was missed", 6.9, 0.36)
+    _wire(axis, (4.8, -0.1), (4.8, -0.79), colour=ACCENT)
+    axis.text(4.9, -0.47, "yes", color=ACCENT, fontsize=10)
+    _wire(axis, (9.6, 1.03), (9.6, -1.0), (8.28, -1.0))
+    _wire(axis, (1.32, -1.0), (0.45, -1.0), (0.45, 0.8), (1.6, 0.8), (1.6, 1.03), colour=SECOND)
+    axis.text(0.55, -0.5, "modes missed:\nfit again", color=SECOND, fontsize=10, va="center")
+    _wire(axis, (4.8, -1.21), (4.8, -1.75))
+    axis.text(4.95, -1.6, "kernel, with its record in outcome.history", color=INK, fontsize=10)
+    axis.set(xlim=(-1.1, 10.8), ylim=(-1.9, 2.1))
+    axis.set_axis_off()
+    return figure
+
+
 def deep_network() -> Figure:
     """The network of the paper's experiment: function blocks around permutations."""
     figure = Figure(figsize=(10.4, 2.6), layout="constrained")
@@ -165,6 +197,7 @@ def main() -> None:
             "step": step(),
             "composed-blocks": composed_blocks(),
             "deep-network": deep_network(),
+            "decisions": decisions(),
         }
         for name, figure in drawings.items():
             figure.savefig(IMAGES / f"{name}.svg", metadata={"Date": None}, facecolor="white")
