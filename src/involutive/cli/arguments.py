@@ -71,6 +71,12 @@ def check_sizes(**sizes: int) -> None:
         check_count(f"--{name}", value)
 
 
+def check_limits(**limits: float | None) -> None:
+    """Refuse limits that are not positive."""
+    for name, limit in limits.items():
+        check(limit is None or limit > 0, f"--{name} must be positive, got {limit}")
+
+
 def check_file_out(path: Path) -> None:
     """Refuse to write a file in the place of a folder, or where nothing can be written."""
     check(not path.is_dir(), f"--out must name a file, got the folder {path}")

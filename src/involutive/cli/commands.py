@@ -16,6 +16,7 @@ from involutive.cli.arguments import (
     check_draws_out,
     check_file_out,
     check_folder,
+    check_limits,
     check_proposal,
     check_report_out,
     check_sizes,
@@ -114,6 +115,10 @@ def learn(
         float | None,
         typer.Option(help="Time limit for learning, in seconds; by default about five minutes."),
     ] = None,
+    evaluations: Annotated[
+        int | None,
+        typer.Option(help="Maximum evaluations of the density; a gradient counts as three."),
+    ] = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(help="File in which to save the state of learning after every stage."),
@@ -151,14 +156,16 @@ def learn(
     check_start(start)
     if checkpoint is None and resume:
         checkpoint = out.with_name(out.name + ".checkpoint")
-    given = {"seconds": seconds, "start": start, "workers": workers, "dask": dask,
+    limits = {"seconds": seconds, "evaluations": evaluations}
+    check_limits(**limits)
+    given = {**limits, "start": start, "workers": workers, "dask": dask,
              "seed": seed or None, "x64": x64}  # fmt: skip
     patience.keeps(checkpoint, f"involutive learn {source} -o {out}" + as_options(given))
     machine.set_up(distributed, coordinator, num_processes, process_id, x64)
     from involutive.cli.learning import learn_and_save
 
     interrupted = learn_and_save(source, out, Speech(quiet, json), {
-        "key": seed, "budget": seconds, "checkpoint": checkpoint, "resume": resume,
+        "key": seed, "limits": limits, "checkpoint": checkpoint, "resume": resume,
     }, start, workers, dask)  # fmt: skip
     if interrupted:
         raise typer.Exit(INTERRUPTED)

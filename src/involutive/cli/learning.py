@@ -10,6 +10,7 @@ from involutive.cli.source import read_target
 from involutive.cli.speech import Speech
 from involutive.cli.workers import on_workers
 from involutive.learning import learn as recipe
+from involutive.learning.budget import Budget
 from involutive.learning.outcome import Learned
 from involutive.storage.save_load import load, save
 from involutive.targets.target import Target
@@ -30,7 +31,7 @@ def learn_and_save(
         source: `FILE.py:NAME`.
         out: the proposal to write.
         speech: how to speak.
-        plan: what to pass on to `learn`.
+        plan: what to pass on to `learn`; `limits` are those of its budget.
         start: a proposal learned for a similar density, to begin with.
         workers: processes that call a NumPy density.
         dask: the address of a Dask scheduler whose workers do.
@@ -39,6 +40,8 @@ def learn_and_save(
         Whether it was interrupted; the best proposal so far is written then.
     """
     target, interrupted = read_target(source), False
+    plan = {**plan, "budget": Budget(**plan["limits"])}
+    del plan["limits"]
     if start is not None:
         plan = plan | {"start": _learned_before(start, target)}
     if machine.first_process():
