@@ -12,7 +12,7 @@ TARGETS = {
     7: "round trip: 10^5 points to 10 sd, 1e-9 or rejected; lattice 10^7 of 10^7 bit for bit",
     8: "log-determinant against autodiff, d <= 8, 10^3 points: 1e-9",
     9: "matrix block, 10^5 parameters: cosine at least 0.1",
-    10: "density NaN or infinite on 1% and 50%: 0 such draws, truncated law, counted",
+    10: "density NaN or infinite on 1% and 50%: 0 such draws, truncated distribution, counted",
     11: "SIGKILL 100 times: the same SHA-256",
     12: "1000 truncations and 1000 bit flips each: 0 wrong resumes",
     13: "disk full 20 times: old checkpoint intact, exit 2, one line",

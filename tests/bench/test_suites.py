@@ -116,11 +116,11 @@ def test_the_fields_table_stands_beside_the_published_figures():
                w2_floor_most=0.7)  # fmt: skip
     head = header("field", ["gmm_v1", "gmm40_2"], ["involutive"])
     text = "\n".join(table.table(head, [row]))
-    assert "0.001 (10 × 2000), 0.0004 (own)" in text and "ahead: 0.001 to 0.00269" in text
+    assert "0.001 (10 × 2000), 0.0004 (own)" in text and "ahead: 0.001 against 0.00269" in text
     assert "lollcat/fab-jax" in text and "0.5 (0.3 to 0.7)" in text
     assert "| gmm40_2 |  |  | not run |" in text
     worse = row | {"log_z_error": 0.01}
-    assert "behind: 0.01 to 0.00269" in "\n".join(table.table(head, [worse]))
+    assert "behind: 0.01 against 0.00269" in "\n".join(table.table(head, [worse]))
     low = {"w2": 1.1, "w2_floor": 1.05}
     assert "below the floor" in table.against("many_well_5", [low])
 

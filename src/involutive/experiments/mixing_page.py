@@ -62,7 +62,7 @@ def table(data: dict[str, Any]) -> list[dict[str, Any]]:
                 "variance ratio, step 10": data["variance_ratio"][at, -1].mean(),
                 "mode weights (TV), step 10": data["total_variation"][at, -1].max(),
                 "generator steps": int(data["trained_steps"][at].max()),
-                "CPU seconds, most": data["seconds"][at].max(),
+                "maximum CPU seconds": data["seconds"][at].max(),
             }
         )
     return rows

@@ -40,7 +40,7 @@ class Config:
     seed: int = 0
     seeds: int = 5
     targets: tuple[str, ...] = tuple(DEFAULT)
-    ways: tuple[str, ...] = ("exact draws", "nothing")
+    ways: tuple[str, ...] = ("exact draws", "density")
     training_draws: int = 20_000
     chains: int = 64
     draws: int = 1000

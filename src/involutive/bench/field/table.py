@@ -109,7 +109,7 @@ def against(target: str, rows: list[Row]) -> str:
         state = "ahead" if better else "behind"
         if floor is not None and each.value < 0.9 * floor:
             state = "below the floor of exact draws"
-        words.append(f"{state}: {ours:.3g} to {each.value:g}")
+        words.append(f"{state}: {ours:.3g} against {each.value:g}")
     return "; ".join(words)
 
 
