@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flowjax.distributions import AbstractDistribution, Normal
-from jaxtyping import Array, Key
+from jaxtyping import Array, Key, PyTree
 
 from involutive._xla.compilation import SHORT, Jitted, jit_once, on_device
 from involutive._xla.cost import much_work
@@ -28,6 +28,22 @@ from involutive.core.types import Number
 BLOCK = 512  # rows per call: enough to keep a core busy
 WIDE = 16 * BLOCK  # rows per call of many: a call may have to wait for XLA's threads
 GRADIENT = 3  # evaluations that a gradient counts as
+
+
+def in_blocks(program: Callable[[Array], PyTree], rows: np.ndarray, size: int) -> PyTree:
+    """The results of a compiled program at every row, in NumPy arrays.
+
+    Blocks of `size` rows serve any number of rows with one compilation; the last one repeats its
+    own rows. Every block is sent before the first result is awaited, unless `program` waits.
+    """
+    parts = []
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        full = part if len(part) == size else part[np.resize(np.arange(len(part)), size)]
+        parts.append(program(on_device(full)))
+    return jax.tree.map(
+        lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[: len(rows)], *parts
+    )
 
 
 class OutOfBudget(Exception):
@@ -125,20 +141,15 @@ class BatchedDensity:
 
     def _each(
         self, program: Callable[[Array], tuple[Array, ...]], points: np.ndarray, block: int
-    ) -> list[np.ndarray]:
-        count = len(points)
-        padded = points[np.resize(np.arange(count), -(-count // block) * block)]
-        parts = []
-        for rows in padded.reshape(-1, block, self.dim):
-            if parts and time.perf_counter() > self.deadline:
+    ) -> tuple[np.ndarray, ...]:
+        def one(rows: Array) -> tuple[Array, ...]:
+            if time.perf_counter() > self.deadline:
                 self.spent = True
                 raise OutOfBudget
-            part = program(on_device(rows))
-            parts.append(jax.block_until_ready(part) if self._alone else part)
-        return [
-            np.concatenate([np.asarray(leaf) for leaf in leaves])[:count]
-            for leaves in zip(*parts, strict=True)
-        ]
+            part = program(rows)
+            return jax.block_until_ready(part) if self._alone else part
+
+        return in_blocks(one, points, block)
 
 
 def _scalar(function: Callable[..., Any]) -> Callable[[Array], Array]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from involutive._xla.batched import GRADIENT, OutOfBudget
+from involutive._xla.batched import GRADIENT, OutOfBudget, in_blocks
 from involutive._xla.compilation import jit_once
 from involutive.core.keys import KeyLike, as_key, generator
 from involutive.core.types import ArrayLike
@@ -129,9 +129,9 @@ class _Trial:
         out, self.evaluations = [], self.evaluations + len(points)
         for start in range(0, len(points), BATCH):
             part = points[start : start + BATCH]
-            size = min(BATCH, 1 << max(len(part) - 1, 1).bit_length())  # few shapes to compile
-            padded = np.resize(part, (size, self.dim))
-            out.append(np.asarray(self._density(jnp.asarray(padded, float)))[: len(part)])
+            # powers of two: few shapes to compile, and few points for one call to repeat
+            size = min(BATCH, 1 << max(len(part) - 1, 1).bit_length())
+            out.append(in_blocks(self._density, np.asarray(part, float), size))
         return np.concatenate(out).astype(np.float64)
 
     def equal(self, a: np.ndarray, b: np.ndarray, slack: float = 0.0) -> np.ndarray:

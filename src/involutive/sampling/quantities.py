@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from involutive._xla.batched import in_blocks
 from involutive.targets.target import Target
 
 ROWS = 65_536  # positions per compiled call, so that little device memory is needed
@@ -174,13 +175,10 @@ def _names(target: Target) -> list[str]:
 def over(function: Callable[[Array], PyTree], positions: np.ndarray) -> PyTree:
     """Apply a function of one position to all positions, a fixed number of rows at a time."""
     rows = positions.reshape(-1, positions.shape[-1])
-    size = min(ROWS, len(rows))
-    mapped, parts = jax.jit(jax.vmap(function)), []
-    for start in range(0, len(rows), size):
-        part = rows[start : start + size]
-        out = mapped(jnp.asarray(np.resize(part, (size, rows.shape[1]))))
-        parts.append(jax.tree.map(np.asarray, out))
-    lead = positions.shape[:2]
-    return jax.tree.map(
-        lambda *p: np.concatenate(p)[: len(rows)].reshape(lead + p[0].shape[1:]), *parts
-    )
+    mapped, lead = jax.jit(jax.vmap(function)), positions.shape[:2]
+
+    def on_host(block: Array) -> PyTree:  # before the next, so that the device holds one block
+        return jax.tree.map(np.asarray, mapped(block))
+
+    out = in_blocks(on_host, rows, min(ROWS, len(rows)))
+    return jax.tree.map(lambda leaf: leaf.reshape(lead + leaf.shape[1:]), out)

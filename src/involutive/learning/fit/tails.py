@@ -1,14 +1,16 @@
 """Heavier tails for a proposal, so that chains cannot get stuck where q ≪ p."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from involutive._xla.batched import BatchedDistribution
-from involutive._xla.compilation import jit_once, on_device
+from involutive._xla.batched import BatchedDistribution, in_blocks
+from involutive._xla.compilation import jit_once
 from involutive.auxiliary import GaussianMixture
 from involutive.auxiliary.covered import Covered
 from involutive.bijections.whitening import Whitening
@@ -38,16 +40,12 @@ def _pushed(kernel: Kernel, latent: Array) -> tuple[Array, Array]:
     return _pulled.__wrapped__(kernel, jax.vmap(kernel.involution.g.inverse)(latent))
 
 
-def _by_blocks(function: object, kernel: Kernel, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    count = len(rows)
+def _by_blocks(
+    function: Callable[[Kernel, Array], tuple[Array, Array]], kernel: Kernel, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     rows = rows.astype(np.asarray(kernel.auxiliary.means).dtype)  # type: ignore[attr-defined]
-    padded = rows[np.resize(np.arange(count), -(-count // ROWS) * ROWS)]
-    parts = [function(kernel, on_device(b)) for b in padded.reshape(-1, ROWS, rows.shape[1])]  # type: ignore[operator]
-    latent, values = (
-        np.concatenate([np.asarray(leaf, np.float64) for leaf in leaves])[:count]
-        for leaves in zip(*parts, strict=True)
-    )
-    return latent, values
+    latent, values = in_blocks(partial(function, kernel), rows, ROWS)
+    return latent.astype(np.float64), values.astype(np.float64)
 
 
 def _around(

@@ -1,12 +1,15 @@
 """Metrics of an independence proposal, computed from draws without running a chain."""
 
+from functools import partial
+
 import jax
 import jax.random as jr
 import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
-from involutive._xla.compilation import jit_once, on_device
+from involutive._xla.batched import in_blocks
+from involutive._xla.compilation import jit_once
 from involutive.kernel.kernel import Kernel
 from involutive.training.likelihood import log_weight, proposal_law
 
@@ -64,11 +67,7 @@ def many_draws(law: AbstractDistribution, key: Array) -> Array:
 
 def weights_at(kernel: Kernel, points: np.ndarray) -> np.ndarray:
     """`log p - log q` of a kernel's proposal at every row."""
-    count = len(points)
-    padded = points[np.resize(np.arange(count), -(-count // ROWS) * ROWS)]
-    blocks = padded.reshape(-1, ROWS, points.shape[1])
-    parts = [log_weights_at(kernel, on_device(block)) for block in blocks]
-    return np.concatenate([np.asarray(part, np.float64) for part in parts])[:count]
+    return in_blocks(partial(log_weights_at, kernel), points, ROWS).astype(np.float64)
 
 
 def independence_metrics(kernel: Kernel, held: Array, key: Key[Array, ""]) -> dict[str, float]:
