@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import involutive as inv
+from involutive.diagnostics import findings, search
 from involutive.learning.budget import Budget
 from involutive.learning.checkpoint import SavedStages
 from involutive.learning.find.search import find_modes
@@ -75,6 +76,15 @@ def test_every_field_has_an_origin(kind):
     entries = re.split(r"\n {4}(?=\w+: )", text)
     missing = {entry.split(":")[0].strip() for entry in entries if entry.strip()[-1:] != "]"}
     assert missing - {"", *GROUPS, "components", "tails"} == set()
+
+
+def test_learning_and_the_verdict_on_draws_judge_by_the_same_numbers():
+    """`outcome.converged` and the verdict may differ by an allowance for noise alone."""
+    settings = inv.LearnSettings()
+    assert settings.judge.largest_rhat == findings.LARGEST_RHAT["r_hat"]
+    assert settings.judge.largest_groups == findings.LARGEST_RHAT["nested_r_hat"]
+    assert settings.judge.least_ess == settings.frugal.trusted == findings.LEAST_ESS
+    assert settings.look.largest == search.MISSED
 
 
 @pytest.mark.parametrize("name", GROUPS)

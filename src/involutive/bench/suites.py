@@ -42,7 +42,7 @@ QUICK = {  # of `--quick`, which takes ten minutes at most
     "growth": ("dim_2", "dim_10", "modes_2", "modes_8"),
 }
 REFERENCE_DRAWS = 2000  # of each of 16 chains of NUTS, for a reference that is made while running
-LARGEST_RHAT = 1.05  # of a long run that is believed; beyond it the draws are not judged
+LARGEST_LONG_RHAT = 1.05  # of a long run that is believed; beyond it the draws are not judged
 CLOUD = 8000  # draws kept for distances: four sets of 2000
 
 
@@ -115,7 +115,7 @@ def known_reference(name: str) -> Reference:
 
 def _read(kept: dict) -> Reference | None:
     """A long run as a reference; None if its chains did not agree."""
-    if kept["r_hat"] > LARGEST_RHAT:
+    if kept["r_hat"] > LARGEST_LONG_RHAT:
         return None
     arrays = {key: np.asarray(kept[key]) for key in ("quantiles", "mean", "sd")}
     cloud = np.asarray(kept["cloud"]) if kept.get("cloud") else None

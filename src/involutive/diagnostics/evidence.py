@@ -36,7 +36,7 @@ from involutive.sampling.sample import sample
 CHAINS = 64  # that are run where no draws are given; a guess
 WIDE = 3.0  # sd of the points that climbs start from beside q: `learn`'s default X
 LARGEST_K = 0.7  # standard: Vehtari et al. (2024)
-LARGEST_RHAT = 1.05  # of the bridge's term over chains; a guess
+LARGEST_TERM_RHAT = 1.05  # of the bridge's term over chains; a guess
 LEAST_SIZE = 100.0  # effective draws of q, below which a mean weight has no known error; a guess
 APART = 4.0  # standard errors between the two estimates; a guess
 UNSEEN = 0.01  # share of the chains' draws above every weight of q's draws; a guess
@@ -201,9 +201,9 @@ class _Verdict(NamedTuple):
                 f"only {size:.0f} draws of the proposal are effective ({LEAST_SIZE:.0f} needed)"
             )
         apart = float(rhat(np.clip(self.backward - self.bridge.log_z, -50.0, 50.0)))
-        if apart > LARGEST_RHAT:
+        if apart > LARGEST_TERM_RHAT:
             reasons.append(
-                f"the chains disagree on p/q (R-hat {apart:.3g}, at most {LARGEST_RHAT}): "
+                f"the chains disagree on p/q (R-hat {apart:.3g}, at most {LARGEST_TERM_RHAT}): "
                 "run longer chains"
             )
         return reasons

@@ -13,6 +13,7 @@ import numpy as np
 
 from involutive.sampling.draws import Draws
 
+# Learning judges its pilot chains by these numbers too (`JudgeSettings`).
 # R-hat's is standard: Vehtari et al. (2021); nested R-hat's is a guess
 LARGEST_RHAT = {"r_hat": 1.01, "nested_r_hat": 1.02}
 LEAST_ESS = 400.0  # below it ESS and R-hat are themselves uncertain (Vehtari et al. 2021)

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from involutive.core.statistics import rhat_between
-from involutive.diagnostics.findings import Finding, Metrics
+from involutive.diagnostics.findings import LARGEST_RHAT, Finding, Metrics
 from involutive.sampling.starts import started_elsewhere
 
-LARGEST = 1.02  # nested R-hat between groups of starts; as for nested R-hat of short chains
 MISSED = 0.01  # share of the mass that the final search may find to be missed; a guess
 NATS = 2.0  # by which annealing may see more mass than the proposal's weights; a guess
 LEAST_EFFECTIVE = 100.0  # effective draws below which a mean weight has no known error; a guess
@@ -29,11 +28,12 @@ def starts_disagree(metrics: Metrics) -> Finding | None:
     squares = np.sum(draws.positions**2, axis=2, keepdims=True)
     values = np.concatenate([draws.positions, squares], axis=2).astype(np.float64)
     apart = rhat_between(values, elsewhere)
-    if not apart > LARGEST:
+    most = LARGEST_RHAT["nested_r_hat"]
+    if not apart > most:
         return None
     problem = (
         f"Chains that start away from the proposal disagree with those that start from it: nested "
-        f"R-hat is {apart:.3g} between the groups (at most {LARGEST})."
+        f"R-hat is {apart:.3g} between the groups (at most {most})."
     )
     remedy = (
         "learn with initial= that covers every mode, or a larger budget=: the proposal has missed "

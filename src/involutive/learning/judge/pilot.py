@@ -49,7 +49,7 @@ class Pilot:
     @property
     def agree(self) -> bool:
         """Whether chains agree, wherever they started."""
-        apart = np.isfinite(self.groups) and self.groups > self.settings.largest_groups
+        apart = np.isfinite(self.groups) and self.groups > self.allowed_groups
         return self.r_hat <= self.allowed and not apart
 
     @property
@@ -65,6 +65,16 @@ class Pilot:
         """
         noise = self.chains / max(self.effective, 1.0)
         return self.settings.largest_rhat + self.settings.rhat_noise * noise
+
+    @property
+    def allowed_groups(self) -> float:
+        """The maximum nested R-hat of two groups that agree.
+
+        Only two means are compared, so its noise depends on the effective draws alone and not on
+        the number of chains.
+        """
+        noise = 1 / max(self.effective, 1.0)
+        return self.settings.largest_groups + self.settings.groups_noise * noise
 
 
 def run_chains(

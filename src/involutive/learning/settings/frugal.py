@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from involutive.core.types import Number
+from involutive.diagnostics.findings import LEAST_ESS
 from involutive.learning.settings.checks import check_not_negative
 
 
@@ -162,7 +163,7 @@ class FrugalSettings:
     unexplained: Number = 2.0
     searches: int = 3
     given_share: Number = 0.8
-    trusted: Number = 400.0
+    trusted: Number = LEAST_ESS
     least_ess: Number = 0.1
     tails: tuple[Number, ...] = (0.0, 0.05, 0.15)
     stretches: tuple[Number, ...] = (3.0, 20.0)

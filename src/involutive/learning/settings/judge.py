@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from involutive.core.types import Number
+from involutive.diagnostics.findings import LARGEST_RHAT, LEAST_ESS
 from involutive.learning.settings.checks import check_not_negative
 
 
@@ -28,7 +29,11 @@ class JudgeSettings:
             draws asks for the same]
         rhat_noise: share that is added to it of chains divided by effective draws, which R-hat
             exceeds 1 by where chains agree. [a guess]
-        largest_groups: maximum nested R-hat between the two groups of starts. [a guess]
+        largest_groups: nested R-hat between two groups of starts that agree. [a guess; the verdict
+            on draws asks for the same]
+        groups_noise: number that is added to it divided by effective draws, which nested R-hat
+            exceeds 1 by where the groups agree. [so that `least_ess` effective draws allow 1.05;
+            tried by tests/learning/test_pilot.py]
         past_steps: minimum steps of a pilot that a deadline cuts short. [a guess]
         first_steps: steps after which the time of a step is known. [a guess]
         tuning_seconds: seconds left below which no local move is tuned, since it and the chains
@@ -74,9 +79,10 @@ class JudgeSettings:
     warmup: tuple[int, int] = (20, 200)
     place_tries: int = 2
     mixture_tries: int = 8
-    largest_rhat: float = 1.01
+    largest_rhat: float = LARGEST_RHAT["r_hat"]
     rhat_noise: Number = 0.5
-    largest_groups: Number = 1.05
+    largest_groups: Number = LARGEST_RHAT["nested_r_hat"]
+    groups_noise: Number = 12.0
     past_steps: int = 100
     first_steps: int = 10
     tuning_seconds: Number = 6.0
@@ -84,7 +90,7 @@ class JudgeSettings:
     pilot_seconds: Number = 4.0
     pilot_longer: Number = 2.0
     import_seconds: Number = 10.0
-    least_ess: Number = 400.0
+    least_ess: Number = LEAST_ESS
     early_chance: Number = 0.3
     early_points: int = 20
     early_components: int = 8

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from involutive.core.types import Number
+from involutive.diagnostics.search import MISSED
 from involutive.learning.settings.checks import check_not_negative
 
 
@@ -34,7 +35,8 @@ class LookSettings:
         fewest: climbs below which no final search is made. [a guess]
         least_seconds: seconds left below which no final search is made. [measured by `python -m
             involutive.bench.budgets`]
-        largest: maximum share of the mass that may be missed. [a guess]
+        largest: maximum share of the mass that may be missed. [a guess; the verdict on draws asks
+            for the same]
         chains: chains that test whether the kernel visits the missed mass. [a guess]
         chain_tries: draws of q per chain to start. [a guess]
         steps: steps of those chains. [a guess]
@@ -69,7 +71,7 @@ class LookSettings:
     usual: int = 128
     fewest: int = 16
     least_seconds: Number = 3.0
-    largest: Number = 0.01
+    largest: Number = MISSED
     chains: int = 64
     chain_tries: int = 4
     steps: int = 200
