@@ -324,7 +324,7 @@ def test_draws_as_parquet(capsys):
     kernel = inv.load("p.inv", read_target("posterior.py:target"))
     draws = inv.sample(kernel, key=3, num_chains=4, num_samples=30, progress=False)
     np.testing.assert_array_equal(rows["x[1]"], draws.positions[..., 1].ravel())
-    assert not list(Path().glob("*.partial"))
+    assert not list(Path().glob("*.tmp"))
 
 
 @pytest.mark.usefixtures("read_once")

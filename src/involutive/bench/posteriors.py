@@ -8,13 +8,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key
 
 from involutive.bench.entry import Entry
 from involutive.bench.field.suite import FIELD
 from involutive.bench.reach import densities
+from involutive.core.keys import generator
 from involutive.targets.target import Target, Vector
 
 GRID = (701, 401)  # points of log τ and μ
@@ -26,7 +26,7 @@ def eight_schools() -> Target:
 
 
 def _schools_draws(key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
-    rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    rng = generator(key)
     log_taus, means = np.linspace(-10, 6, GRID[0]), np.linspace(-40, 40, GRID[1])
     log_tau, mean = (part.ravel() for part in np.meshgrid(log_taus, means, indexing="ij"))
     tau = np.exp(log_tau)

@@ -1,6 +1,5 @@
 """`involutive sample`: load, draw, write; in one process or in several."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from involutive.cli.source import read_target
 from involutive.cli.speech import Speech, summary_record
 from involutive.cli.workers import on_workers
 from involutive.core.errors import check
+from involutive.core.files import replacing
 from involutive.interop.arviz import to_netcdf
 from involutive.kernel.kernel import AbstractKernel
 from involutive.report.moves import with_kernel
@@ -86,12 +86,12 @@ def write_draws(draws: Draws, out: Path) -> None:
     if out.suffix.lower() == ".nc":
         to_netcdf(draws, out)
         return
-    table, partial = draws.to_dataframe(), out.with_name(out.name + ".partial")
-    if out.suffix.lower() == ".csv":
-        table.to_csv(partial, index=False)
-    else:
-        table.to_parquet(partial, index=False)
-    os.replace(partial, out)  # a good file is never half replaced
+    table = draws.to_dataframe()
+    with replacing(out) as temporary:
+        if out.suffix.lower() == ".csv":
+            table.to_csv(temporary, index=False)
+        else:
+            table.to_parquet(temporary, index=False)
 
 
 def merged(plan: Plan, kernel: AbstractKernel, own: Draws) -> Draws:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from involutive.cli.arguments import check_source
 from involutive.core.errors import InputError, check
+from involutive.core.text import first_line
 from involutive.targets.parameters import Parameters
 from involutive.targets.target import Target
 
@@ -78,10 +79,8 @@ def _run(path: Path) -> ModuleType:
     except Exception as error:
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if _same(f, path)]
         line = getattr(error, "lineno", None) or (lines[-1] if lines else 0)
-        message = (str(error).strip() or "no message").splitlines()[0]
         raise InputError(
-            f"{path} must run without error, but line {line} raised "
-            f"{type(error).__name__}: {message}"
+            f"{path} must run without error, but line {line} raised {first_line(error, named=True)}"
         ) from error
     return module
 

@@ -7,7 +7,7 @@ from typing import Any, overload
 Json = None | bool | int | float | str | list[Any] | dict[str, Any]
 
 
-def first_line(error: BaseException, most: int = 300, named: bool = False) -> str:
+def first_line(error: BaseException | str, most: int = 300, named: bool = False) -> str:
     """The first line of an error's message, after its class if `named`, or its class alone."""
     lines, kind = str(error).strip().splitlines(), type(error).__name__
     if not lines:

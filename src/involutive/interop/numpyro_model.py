@@ -106,7 +106,7 @@ def _initialise(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) 
         except RuntimeError as error:
             if "valid initial parameters" not in str(error):
                 raise _does_not_run(error) from error
-            reason = f" ({str(caught[-1].message).splitlines()[0]})" if caught else ""
+            reason = f" ({first_line(caught[-1].message)})" if caught else ""
             raise InputError(
                 "the model's log density must be finite somewhere, but it was -inf or NaN at every "
                 f"one of 100 starting points{reason}; check the data against the support of the "

@@ -9,13 +9,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Key
 
 from involutive.bench.entry import data_file
 from involutive.core.errors import check
+from involutive.core.keys import generator
 from involutive.targets.target import Target, Vector
 
 HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
@@ -157,7 +157,7 @@ def brownian_log_z() -> float:
 
 def _brownian_draws(key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
     """Scales from the grid, jittered within a cell; places from their conditional normal."""
-    rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+    rng = generator(key)
     logs, values = brownian_grid()
     weights = np.exp(values - values.max())
     chosen = rng.choice(len(logs), n, p=weights / weights.sum())

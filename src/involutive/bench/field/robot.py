@@ -14,12 +14,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key
 from scipy.special import logsumexp
 from scipy.stats import multivariate_t
 
+from involutive.core.keys import generator
 from involutive.targets.target import Modes, Target, Vector
 
 LINKS, REACH, REACH_SD = 10, 7.0, 0.01
@@ -62,7 +62,7 @@ def robot(goals: int) -> Target:
     def sample(key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
         found = pool(goals)
         weights = np.exp(found.log_weights - found.log_weights.max())
-        rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel())
+        rng = generator(key)
         return jnp.asarray(found.points[rng.choice(len(weights), n, p=weights / weights.sum())])
 
     modes = Modes(lambda x: jnp.argmin(squares(x)), SHARES) if goals > 1 else None
