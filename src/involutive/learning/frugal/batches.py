@@ -110,7 +110,7 @@ def _draw_batch(
     frugal, density, rng = problem.settings.frugal, spending.density, generator(key)
     archive, dim = weighed.archive, density.dim
     size = (frugal.batch[0] + frugal.batch[1] * dim) * (1 + frugal.batch_growth * weighed.batches)
-    if density.left < frugal.batch[0] / 2:
+    if density.left < frugal.least_batch * frugal.batch[0]:
         raise OutOfBudget
     size = int(min(size, density.left))
     shares = frugal.exploring if weighed.ess < frugal.poor else frugal.settled

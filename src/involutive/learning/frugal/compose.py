@@ -177,7 +177,8 @@ def _advice(weighed: Weighed, ess: float, problem: Problem) -> str:
     more = "pass a larger budget=, or initial= that covers every mode"
     if weighed.ended == "budget" and not (enough and weighed.searches):
         spent = weighed.cost.evaluations
-        least = max(frugal.advised * problem.target.dim, 2 * spent)
+        longer = problem.settings.judge.advised_factor * spent
+        least = int(max(frugal.advised * problem.target.dim, longer))
         return (
             f"the budget ended after {spent:,} evaluations, before the proposal was fitted and a "
             f"second search was made; allow at least Budget(evaluations={least:_})"

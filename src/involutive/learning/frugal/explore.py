@@ -63,7 +63,7 @@ def first_batch(
     key_x, key_rest = split(key, 2)
     density, frugal, rng = spending.density, problem.settings.frugal, generator(key_rest)
     x, dim = BatchedDistribution(problem.initial, density.block), density.dim
-    size = int(min(frugal.first[0] + frugal.first[1] * dim, 0.25 * density.left))
+    size = int(min(frugal.first[0] + frugal.first[1] * dim, frugal.first_share * density.left))
     if size < 1:
         raise OutOfBudget
     share = frugal.given_share if given is not None else 0.0

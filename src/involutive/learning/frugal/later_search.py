@@ -91,8 +91,8 @@ def _places(
         np.full(len(widths), -np.log(len(widths))), np.tile(units.centre, (len(widths), 1)), squares
     )
     stretched = weighed.mixture.inflated(max(problem.settings.search.again_stretches) ** 2)
-    proposal = joined([near, stretched], (0.5, 0.5))
-    count = 2 * frugal.later_ascents
+    proposal = joined([near, stretched], frugal.later_shares)
+    count = frugal.later_places * frugal.later_ascents
     if density.left < count:
         raise OutOfBudget
     points = proposal.draws(count, rng).astype(density.dtype).astype(np.float64)

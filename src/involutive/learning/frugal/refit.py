@@ -52,9 +52,10 @@ def refit(
     dim, frugal = archive.points.shape[1], settings.frugal
     beta = tempering(archive.log_weights, frugal.effective * (dim + 1))
     sample = archive.tempered(beta)
-    kept = sample.weights > 1e-9 * sample.weights.max()
+    kept = sample.weights > frugal.negligible * sample.weights.max()
     sample = WeightedSample(*(part[kept] for part in sample))
-    g = whitening(sample.picked(max(len(sample.points), 200), generator(key_pick)))
+    count = max(len(sample.points), frugal.whitened)
+    g = whitening(sample.picked(count, generator(key_pick)))
     mean, factor = (np.asarray(part.unwrap(), np.float64) for part in (g.mean, g.factor))
     inverse = np.linalg.inv(factor)
     white = sample._replace(points=(sample.points - mean) @ inverse.T)
@@ -112,7 +113,7 @@ def _candidates(
         size = len(before.means)
     worth = effective(sample.log_p - sample.log_s)
     most = int(min(worth / (frugal.points_per * (dim + 1)), frugal.most_components))
-    counts = {int(np.ceil(frugal.more * size)) + 1} if size else {1, 2, 4, 8}
+    counts = {int(np.ceil(frugal.more * size)) + 1} if size else set(frugal.first_components)
     for key_count, count in zip(split(key, len(counts)), sorted(counts), strict=True):
         count = min(count, max(most, 1))
         if count <= size:
@@ -121,8 +122,8 @@ def _candidates(
         seeding = weights
         if before is not None:  # more components start where q is too small
             lack = sample.log_p - found[-1].log_density(sample.points)
-            lack = relative(np.clip(lack - np.median(lack[weights > 0]), -2.0, 2.0))
-            seeding = weights * lack
+            lack = lack - np.median(lack[weights > 0])
+            seeding = weights * relative(np.clip(lack, -frugal.lack, frugal.lack))
         found.append(fit_mixture(
             sample.points, count, key_count, settings.fit, weights, None, seeding
         ))  # fmt: skip

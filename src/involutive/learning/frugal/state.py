@@ -64,19 +64,20 @@ class Weighed:
 
 def frame_of_x(problem: Problem) -> Frame:
     """The unit of length of every coordinate: median and robust sd of X."""
-    draws = BatchedDistribution(problem.initial).draws(jr.fold_in(problem.keys.find, 0), 2000)
+    count = problem.settings.frugal.frame_draws
+    draws = BatchedDistribution(problem.initial).draws(jr.fold_in(problem.keys.find, 0), count)
     low, centre, high = np.quantile(draws.astype(np.float64), [0.16, 0.5, 0.84], axis=0)
     return Frame(centre, np.maximum((high - low) / 2, 1e-30))
 
 
 def wide_normal(problem: Problem, archive: Archive, units: Frame) -> Components:
     """One normal that covers X and the points of largest weight."""
-    dim = len(units.centre)
+    dim, count = len(units.centre), problem.settings.fit.far_draws
     rng = np.random.default_rng(0)  # any sample of a normal serves, if it is always the same
-    around = units.colour(rng.normal(size=(1000, dim)))
+    around = units.colour(rng.normal(size=(count, dim)))
     weights = relative(archive.log_weights)
     heavy = archive.points[np.argsort(-weights, kind="stable")[: max(int(archive.effective), 1)]]
-    return normal_around(problem.settings.fit, around, heavy[:1000])
+    return normal_around(problem.settings.fit, around, heavy[:count])
 
 
 class NoDensity:

@@ -103,8 +103,9 @@ def _ended_advice(problem: Problem, ended: str) -> str:
         return "learning was interrupted; run it again, or resume from its checkpoint"
     dim, judge, budget = problem.target.dim, problem.settings.judge, problem.plan.budget
     # never less than what was too little: here work went slower than the advice supposes
-    evaluations = max(judge.advised_evaluations * max(dim, 2), 2 * (budget.evaluations or 0))
-    seconds = max(judge.advised_seconds, 2 * (budget.seconds or 0))
+    more = judge.advised_factor
+    evaluations = max(judge.advised_evaluations * max(dim, 2), more * (budget.evaluations or 0))
+    seconds = max(judge.advised_seconds, more * (budget.seconds or 0))
     return (
         "the budget ended before a proposal could be measured; allow at least "
         f"Budget(evaluations={int(evaluations):_}) or {seconds:.0f} seconds for {dim} dimensions"

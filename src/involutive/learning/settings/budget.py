@@ -33,6 +33,9 @@ class BudgetSettings:
         least_round_chains: minimum chains of a round. [a guess]
         least_round_steps: minimum steps of those chains. [a guess]
         least_updates: minimum updates of a training. [a guess]
+        least_rounds: minimum of `most_rounds`. [a guess]
+        rounds_power: power of the factor on chains and updates by which the number of rounds and
+            the steps of a round shrink. [a guess]
 
     Raises:
         InputError: if a number is negative.
@@ -63,6 +66,8 @@ class BudgetSettings:
     least_round_chains: int = 64
     least_round_steps: int = 20
     least_updates: int = 50
+    least_rounds: int = 1
+    rounds_power: Number = 0.5
 
     def __post_init__(self) -> None:
         check_not_negative(self)

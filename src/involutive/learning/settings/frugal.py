@@ -29,6 +29,9 @@ class FrugalSettings:
         goal: effective draws that the user will want. A batch must save more evaluations on the
             way to them than it costs. [the benchmark's goal]
         first: draws of the first batch, and additional draws per dimension. [a guess]
+        first_share: maximum share of the evaluations left that the first batch may take. [a guess]
+        frame_draws: draws of X whose quantiles give the unit of length of every coordinate.
+            [a guess]
         widths: multiples of X's width in the first batch, beside X itself. [a guess]
         width_share: share of the first batch at those widths. [a guess]
         ascents: ascents per group. [a guess]
@@ -62,11 +65,20 @@ class FrugalSettings:
         regressed_draws: draws around every top before the regression, per term. [a guess]
         widest: largest scale of a mode, in sds of X. [a guess]
         batch: draws of a batch, and additional draws per dimension. [a guess]
+        least_batch: share of these draws, without those per dimension, below which a budget has no
+            room for another batch. [a guess]
         batch_growth: share of the first batch's size by which every batch grows. [a guess]
         effective: effective draws per dimension below which weights are tempered. [a guess]
+        negligible: weight, relative to the largest, below which an evaluation is left out of a fit.
+            [a guess]
+        whitened: minimum draws resampled by weight from which a whitening is made. [a guess]
         held: share of the evaluations held out to compare candidates. [a guess]
+        first_components: numbers of components of the first candidates, where no mode was found.
+            [a guess]
         more: factor on the number of components of a larger candidate. [a guess]
         most_components: maximum number of components. [a guess]
+        lack: maximum nats by which log p/q, above or below its median, changes the chance of a
+            point to seed a component. [a guess]
         points_per: effective draws per component and dimension of a larger candidate. [a guess]
         helps: factor of effective draws that a larger candidate must gain. [a guess]
         poor: effective draws per draw below which a batch explores. [a guess]
@@ -84,6 +96,9 @@ class FrugalSettings:
             that a perfect proposal would save. [a guess]
         unexplained: nats by which p must exceed the tails of known modes at a place from which a
             later search ascends. [a guess]
+        later_places: starting places per ascent of a later search. [a guess]
+        later_shares: shares of the new ones among them from normals at X's widths and from the
+            mixture stretched. [a guess]
         searches: maximum searches after the first, each for modes that the mixture misses.
             [a guess]
         given_share: share of the first batch from a given kernel's proposal. [a guess]
@@ -116,6 +131,8 @@ class FrugalSettings:
     advised: int = 5_000
     goal: Number = 10_000
     first: tuple[int, int] = (750, 75)
+    first_share: Number = 0.25
+    frame_draws: int = 2000
     widths: tuple[Number, ...] = (0.1, 0.3, 2.0, 4.0)
     width_share: Number = 0.4
     ascents: int = 16
@@ -144,11 +161,16 @@ class FrugalSettings:
     regressed_draws: Number = 0.75
     widest: Number = 2.0
     batch: tuple[int, int] = (500, 75)
+    least_batch: Number = 0.5
     batch_growth: Number = 0.1
     effective: Number = 10.0
+    negligible: Number = 1e-9
+    whitened: int = 200
     held: Number = 0.25
+    first_components: tuple[int, ...] = (1, 2, 4, 8)
     more: Number = 1.5
     most_components: int = 128
+    lack: Number = 2.0
     points_per: Number = 4.0
     helps: Number = 1.02
     poor: Number = 0.3
@@ -161,6 +183,8 @@ class FrugalSettings:
     most_batches: int = 24
     patience: Number = 0.25
     unexplained: Number = 2.0
+    later_places: int = 2
+    later_shares: tuple[Number, Number] = (0.5, 0.5)
     searches: int = 3
     given_share: Number = 0.8
     trusted: Number = LEAST_ESS

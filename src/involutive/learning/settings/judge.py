@@ -57,6 +57,8 @@ class JudgeSettings:
         advised_evaluations: evaluations per dimension that are advised where a budget was too
             small. [a guess]
         advised_seconds: seconds that are advised there. [a guess]
+        advised_factor: factor on a budget that was too small which the advice exceeds at least.
+            [a guess]
 
     Raises:
         InputError: if a number is negative.
@@ -99,6 +101,7 @@ class JudgeSettings:
     early_step: Number = 2.38
     advised_evaluations: Number = 20_000
     advised_seconds: Number = 20
+    advised_factor: Number = 2
 
     def __post_init__(self) -> None:
         check_not_negative(self)

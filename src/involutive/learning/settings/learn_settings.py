@@ -59,6 +59,7 @@ class LearnSettings:
         em_operations: arithmetic operations per iteration of EM that bound the number of mixture
             components. [measured by `involutive experiment recipe`]
         components: numbers of mixture components to try, or None to follow the modes found.
+            [the user's choice]
         fit_draws: importance-weighted draws that a mixture is fitted to at once. [recipe]
         defensive: shares of the importance distribution: q, q stretched, one wide normal over X.
             [standard: defensive importance sampling, Hesterberg 1995]
@@ -72,6 +73,7 @@ class LearnSettings:
         poor: effective draws per draw below which a local move precedes every proposal. [recipe]
         missed: share of the points found that a proposal may leave uncovered. [a guess]
         tails: candidate shares of proposals drawn from components stretched by `tail_stretch`.
+            [a guess]
         tail_stretch: factor on the covariances of those components. [a guess]
         couplings_below: effective draws per draw below which couplings are trained. [recipe]
         tune_steps: updates of the log-variance objective. [recipe]
@@ -195,6 +197,7 @@ class LearnSettings:
     def scaled(self, search: Number, rounds: Number) -> "LearnSettings":
         """The settings with a smaller search and shorter rounds; factors are at most one."""
         search, rounds, least = min(search, 1.0), min(rounds, 1.0), self.budget
+        slowly = rounds**least.rounds_power
 
         def smaller(size: Number, factor: Number, least: int) -> int:
             return max(int(size * factor), min(least, int(size)))
@@ -206,8 +209,8 @@ class LearnSettings:
             particles=smaller(self.particles, search, least.least_particles),
             fit_draws=smaller(self.fit_draws, search, least.least_fit_draws),
             round_chains=smaller(self.round_chains, rounds, least.least_round_chains),
-            round_steps=smaller(self.round_steps, rounds**0.5, least.least_round_steps),
-            most_rounds=smaller(self.most_rounds, rounds**0.5, 1),
+            round_steps=smaller(self.round_steps, slowly, least.least_round_steps),
+            most_rounds=smaller(self.most_rounds, slowly, least.least_rounds),
             tune_steps=smaller(self.tune_steps, rounds, least.least_updates),
             coupling_steps=smaller(self.coupling_steps, rounds, least.least_updates),
         )
