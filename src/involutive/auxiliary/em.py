@@ -22,6 +22,7 @@ from scipy.special import digamma, gammaln, logsumexp
 from involutive.auxiliary.mixtures import GaussianMixture
 from involutive.auxiliary.student import StudentTMixture
 from involutive.core.errors import check, check_count
+from involutive.core.statistics import effective_size
 from involutive.core.types import ArrayLike
 
 LEAST_DEGREES, MOST_DEGREES = 0.5, 200.0  # searched between; from the upper on a Gaussian. A guess
@@ -139,7 +140,7 @@ def fit_mixture(
     """
     rows = np.asarray(draws, np.float64)
     omega = np.ones(len(rows)) if weights is None else np.asarray(weights, np.float64)
-    count = omega.sum() ** 2 / (omega**2).sum()  # as many draws of equal weight
+    count = effective_size(omega)  # as many draws of equal weight
     dim = rows.shape[1]
     kinds: list[dict[str, Any]] = [{"degrees": np.inf}]
     if heavy:

@@ -216,6 +216,11 @@ def _pareto_shape(excess: np.ndarray) -> float:
     return float(np.mean(np.log1p(-best * excess)))
 
 
+def effective_size(weights: np.ndarray) -> float:
+    """The effective sample size of importance weights, `(Σw)²/Σw²`; 0 if all are zero."""
+    return float(weights.sum() ** 2 / max(np.sum(weights**2), 1e-300))
+
+
 def log_mean_exp(values: np.ndarray) -> float:
     """`log mean exp(values)` in double precision; -inf if every value is."""
     wide = np.asarray(values, np.float64)

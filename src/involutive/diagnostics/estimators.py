@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from involutive.core.statistics import ess, log_mean_exp, mcse, pareto_k
+from involutive.core.statistics import effective_size, ess, log_mean_exp, mcse, pareto_k
 from involutive.diagnostics.measured import Estimate
 
 ITERATIONS = 200  # of the bridge; it converges in about ten
@@ -55,5 +55,4 @@ def beyond(forward: np.ndarray) -> float:
 
 def effective_share(forward: np.ndarray) -> float:
     """`(Σw)² / (n Σw²)`: the share of draws of q that are effective."""
-    weights = np.exp(forward - np.max(forward))
-    return float(weights.sum() ** 2 / (weights.size * np.sum(weights**2)))
+    return effective_size(np.exp(forward - np.max(forward))) / forward.size

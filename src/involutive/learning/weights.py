@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from involutive.core.statistics import effective_size, log_mean_exp
+
 
 def relative(log_weights: np.ndarray) -> np.ndarray:
     """Weights relative to the largest; all zero if none is positive."""
@@ -12,14 +14,11 @@ def relative(log_weights: np.ndarray) -> np.ndarray:
 
 
 def log_mean(log_weights: np.ndarray) -> float:
-    """The logarithm of the mean weight."""
-    weights = relative(log_weights)
-    if not weights.any():
-        return -np.inf
-    return float(np.max(log_weights) + np.log(np.mean(weights)))
+    """The logarithm of the mean weight; -inf also if the largest is infinite or not a number."""
+    top = np.max(log_weights, initial=-np.inf)
+    return log_mean_exp(log_weights) if np.isfinite(top) else -np.inf
 
 
 def effective(log_weights: np.ndarray) -> float:
     """The effective sample size of importance weights, `(Σw)²/Σw²`."""
-    weights = relative(log_weights)
-    return float(weights.sum() ** 2 / max(np.sum(weights**2), 1e-300))
+    return effective_size(relative(log_weights))
