@@ -22,7 +22,6 @@ from involutive.learning.stages import Found
 FOLDER = Path(inspect.getfile(inv.LearnSettings)).parents[1]
 # Bounds of floating point and sizes of blocks in memory, which decide no behaviour.
 GUARDS = {
-    "find/climbs.py": {"STEEPEST"},
     "fit/responsibilities.py": {"FEW", "ROOM", "ROWS", "FAR", "FAINT"},
     "judge/independence.py": {"ROWS"},
 }

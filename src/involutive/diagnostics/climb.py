@@ -11,7 +11,7 @@ from involutive._xla.batched import BatchedDensity
 FIRST = 0.02  # the first step, in units of `reach`; a guess: later steps follow the curvature
 GROWS, SHRINKS = 2.0, 0.25  # of a step where the curvature tells nothing, and after a refusal
 SETTLED = 1e-4  # nats that a step must gain, or the climb has ended; a guess
-STEEPEST = 1e100  # derivatives are cut there, so that their squares do not overflow
+STEEPEST = 1e100  # derivatives are cut there: no square overflows, eigenvalues are reliable
 
 
 def climb(

@@ -12,7 +12,7 @@ import numpy as np
 
 from involutive._xla.batched import BatchedDensity, BatchedDistribution
 from involutive.core.statistics import log_mean_exp
-from involutive.diagnostics.climb import climb, climb_blind
+from involutive.diagnostics.climb import STEEPEST, climb, climb_blind
 
 STARTS = 512  # climbs; measured by `python -m involutive.bench.evidence --refuse`
 BLIND = 200  # climbs of a density without a gradient; a guess
@@ -22,7 +22,6 @@ HILLS = 32  # uncovered hills whose mass is estimated
 DRAWS = 256  # draws of each
 FREEDOM = 5.0  # degrees of freedom of the Student-t
 ABOVE = 3.0  # nats above log Z from which p/q is called high; a guess
-STEEPEST = 1e100  # largest second derivative of which eigenvalues are computed reliably
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ mean of v²/2 at the ends of its rollouts, which stands for the density of v in 
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -20,7 +21,14 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 from involutive.core.errors import check, check_count
 from involutive.involutions.classical import Directed
 from involutive.kernel.kernel import Kernel
-from involutive.training.mgan.critics import Batch, Critic, Memory, first_memory, gradient_penalty
+from involutive.training.mgan.critics import (
+    Batch,
+    Critic,
+    Memory,
+    adversarial_adam,
+    first_memory,
+    gradient_penalty,
+)
 from involutive.training.mgan.distance import dependence, start_distance
 from involutive.training.objective import (
     AbstractObjective,
@@ -36,8 +44,7 @@ from involutive.training.objective import (
 Pair = tuple[Array, Array]
 
 
-def _adam() -> optax.GradientTransformation:
-    return optax.adam(5e-4, b1=0.5, b2=0.9)
+_adam = partial(adversarial_adam, 5e-4)
 
 
 @dataclass(frozen=True)

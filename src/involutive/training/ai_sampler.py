@@ -11,6 +11,7 @@ needed. A map that leaves x alone has no divergence either: nothing here asks th
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -25,7 +26,7 @@ from involutive.bijections.couplings import AdditiveCoupling, MakeNetwork, mlp
 from involutive.core.errors import check_count
 from involutive.involutions.blocks import Conjugate, SignFlipBlock
 from involutive.kernel.kernel import Kernel
-from involutive.training.mgan.critics import Critic, Memory, first_memory
+from involutive.training.mgan.critics import Critic, Memory, adversarial_adam, first_memory
 from involutive.training.mgan.distance import dependence
 from involutive.training.objective import (
     AbstractObjective,
@@ -38,9 +39,7 @@ from involutive.training.objective import (
     split_trainable,
 )
 
-
-def _adam() -> optax.GradientTransformation:
-    return optax.adam(1e-3, b1=0.5, b2=0.9)
+_adam = partial(adversarial_adam, 1e-3)
 
 
 def ai_network(

@@ -13,10 +13,9 @@ from jaxtyping import Array, Key
 from involutive._xla.batched import BatchedDensity
 from involutive.core.keys import generator
 from involutive.core.types import Number
+from involutive.diagnostics.climb import STEEPEST
 from involutive.learning.find.moves import Particles, move
 from involutive.learning.settings import LearnSettings, SearchSettings
-
-STEEPEST = 1e100  # largest second derivative of which eigenvalues are computed reliably
 
 
 class Climbed(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any
 import optax
 
 from involutive.core.errors import check, check_count
+from involutive.training.mgan.critics import adversarial_adam
 from involutive.training.soap import scale_by_soap
 
 EARLY = 0.1  # share of a training of `mixing` before its rates fall
@@ -24,10 +25,6 @@ def _rate(learning_rate: float, decay: int | None, held: float = 0.5) -> optax.S
     first = int(held * decay)
     fall = optax.cosine_decay_schedule(learning_rate, max(decay - first, 1))
     return optax.join_schedules([optax.constant_schedule(learning_rate), fall], [first])
-
-
-def _adam(rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
-    return optax.adam(rate, b1=0.5, b2=0.9)
 
 
 @dataclass(frozen=True)
@@ -127,8 +124,8 @@ class MganConfig:
         count = int(changes.get("critic_steps", 3))
         config = MganConfig(
             critic_steps=count, clamp=None, penalty=1.0, scale=4.0,
-            optimiser=_adam(_rate(learning_rate, decay)),
-            critic_optimiser=_adam(_rate(learning_rate, decay and count * decay)),
+            optimiser=adversarial_adam(_rate(learning_rate, decay)),
+            critic_optimiser=adversarial_adam(_rate(learning_rate, decay and count * decay)),
         )  # fmt: skip
         return replace(config, **changes)
 
@@ -167,7 +164,9 @@ class MganConfig:
         )
         falling = {
             "optimiser": soap,
-            "critic_optimiser": _adam(_rate(learning_rate, decay and count * decay, held)),
+            "critic_optimiser": adversarial_adam(
+                _rate(learning_rate, decay and count * decay, held)
+            ),
         }
         return MganConfig.tuned(**(falling | config))
 

@@ -22,6 +22,11 @@ Batch = Float[Array, "n size"]
 States = Float[Array, "n states size"]
 
 
+def adversarial_adam(rate: optax.ScalarOrSchedule) -> optax.GradientTransformation:
+    """Adam with little momentum, because what it minimises changes with the opponent."""
+    return optax.adam(rate, b1=0.5, b2=0.9)
+
+
 class _Leaky(eqx.Module):
     """`max(x, leak · x)`. Two of one slope are equal, so their programs are compiled once."""
 
