@@ -363,7 +363,7 @@ def test_figures_see_a_rare_sticky_state():
     g = whitening(jr.normal(jr.key(0), (1000, 1)))
     points = jnp.asarray(target.sample(jr.key(1), 2000))  # type: ignore[misc]
     kernel = inv.Kernel(target, inv.FunctionBlock(g), wide)
-    metrics = independence_metrics(kernel, points, jr.key(2))
+    metrics = independence_metrics(kernel, points, jr.key(2), 2000)
     assert metrics["ess"] < 0.5 * metrics["acceptance"]
 
 

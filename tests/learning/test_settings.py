@@ -23,7 +23,6 @@ FOLDER = Path(inspect.getfile(inv.LearnSettings)).parents[1]
 # Bounds of floating point and sizes of blocks in memory, which decide no behaviour.
 GUARDS = {
     "fit/responsibilities.py": {"FEW", "ROOM", "ROWS", "FAR", "FAINT"},
-    "judge/independence.py": {"ROWS"},
 }
 GROUPS = {
     item.name: getattr(inv.LearnSettings(), item.name)

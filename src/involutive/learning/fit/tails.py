@@ -19,7 +19,7 @@ from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import Kernel, evaluate
 from involutive.learning.fit.mixture import Components, components_of, joined
 from involutive.learning.fit.weighted import normal_around
-from involutive.learning.judge.independence import ROWS, chain_metrics
+from involutive.learning.judge.independence import chain_metrics
 from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Proposal
 from involutive.training.likelihood import proposal_law
@@ -41,10 +41,13 @@ def _pushed(kernel: Kernel, latent: Array) -> tuple[Array, Array]:
 
 
 def _by_blocks(
-    function: Callable[[Kernel, Array], tuple[Array, Array]], kernel: Kernel, rows: np.ndarray
+    function: Callable[[Kernel, Array], tuple[Array, Array]],
+    kernel: Kernel,
+    rows: np.ndarray,
+    settings: LearnSettings,
 ) -> tuple[np.ndarray, np.ndarray]:
     rows = rows.astype(np.asarray(kernel.auxiliary.means).dtype)  # type: ignore[attr-defined]
-    latent, values = in_blocks(partial(function, kernel), rows, ROWS)
+    latent, values = in_blocks(partial(function, kernel), rows, settings.judge.scored)
     return latent.astype(np.float64), values.astype(np.float64)
 
 
@@ -54,12 +57,13 @@ def _around(
     """A normal in the auxiliary space that covers X and the proposal."""
     assert kernel.initial is not None
     key_x, key_y = split(key, 2)
-    far, g = BatchedDistribution(kernel.initial).draws(key_x, ROWS // 2), kernel.involution.g  # type: ignore[attr-defined]
+    count, g = settings.fit.far_draws, kernel.involution.g  # type: ignore[attr-defined]
+    far = BatchedDistribution(kernel.initial).draws(key_x, count)
     if isinstance(g, Whitening):
         latent = (far - np.asarray(g.mean.unwrap())) @ np.asarray(g.inverse_factor.unwrap()).T
     else:
-        latent = _by_blocks(_pulled, kernel, far)[0]
-    own = mixture.draws(ROWS // 2, generator(key_y))
+        latent = _by_blocks(_pulled, kernel, far, settings)[0]
+    own = mixture.draws(count, generator(key_y))
     return normal_around(settings.fit, latent, own)
 
 
@@ -92,7 +96,8 @@ def _cover_structured(kernel: Kernel, key: Key[Array, ""], settings: LearnSettin
     """Add a wide normal to a structured proposal: a product, symmetry, hierarchy or Student-t."""
     assert kernel.initial is not None
     laws = zip((kernel.initial, kernel.auxiliary), split(key, 2), strict=True)
-    points = [BatchedDistribution(law).draws(each, ROWS // 2) for law, each in laws]
+    count = settings.fit.far_draws
+    points = [BatchedDistribution(law).draws(each, count) for law, each in laws]
     wide = normal_around(settings.fit, *points).distribution()
     over = Covered(kernel.auxiliary, wide, settings.wide_share)
     return eqx.tree_at(lambda k: k.auxiliary, kernel, over)
@@ -134,8 +139,10 @@ def with_best_tails(
     mixture = components_of(kernel.auxiliary)
     wide = _around(kernel, mixture, key_wide, settings)
     parts, rng = (mixture, mixture.inflated(settings.tail_stretch), wide), generator(key_draws)
-    at_target = _by_blocks(_pulled, kernel, draws[: settings.training_draws])
-    at_own = _by_blocks(_pushed, kernel, np.concatenate([p.draws(ROWS, rng) for p in parts]))
+    count = settings.judge.scored
+    own = np.concatenate([part.draws(count, rng) for part in parts])
+    at_target = _by_blocks(_pulled, kernel, draws[: settings.training_draws], settings)
+    at_own = _by_blocks(_pushed, kernel, own, settings)
 
     def metrics(tails: float) -> dict[str, float]:
         x, y = (
@@ -143,7 +150,7 @@ def with_best_tails(
             for latent, values in (at_target, at_own)
         )
         with np.errstate(divide="ignore"):
-            log_weights = np.log(np.repeat(_shares(tails, settings), ROWS))
+            log_weights = np.log(np.repeat(_shares(tails, settings), count))
         x = x[np.isfinite(x)]
         return chain_metrics(x, np.zeros(len(x)), y, log_weights)
 

@@ -29,7 +29,7 @@ from involutive.kernel.kernel import Kernel
 from involutive.learning.fit.em import fit_mixture
 from involutive.learning.fit.importance import component_counts
 from involutive.learning.fit.mixture import count_clusters
-from involutive.learning.judge.independence import ROWS, independence_metrics
+from involutive.learning.judge.independence import independence_metrics
 from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Proposal, Row
 from involutive.targets.target import Target
@@ -81,6 +81,10 @@ class Training:
             label=label, memory=memory,
         )  # fmt: skip
 
+    def metrics(self, kernel: Kernel, key: Key[Array, ""]) -> dict[str, float]:
+        """`independence_metrics` of a proposal on the held-out draws."""
+        return independence_metrics(kernel, self.held, key, self.settings.judge.scored)
+
 
 def train_proposal(
     target: Target,
@@ -118,7 +122,7 @@ def train_proposal(
     training = Training(samples, held, settings, progress, deadline)
     if previous is not None and has_couplings(previous.kernel):
         best, evaluations = _train_couplings(previous, previous.kernel, training, key_couplings)
-        return best, evaluations + _scored(best, len(previous.history))
+        return best, evaluations + _scored(best, settings, len(previous.history))
     counts = _counts(target, len(samples), settings, previous)
     best = _keep_previous(previous, counts, training, key_kept)
     best = best or _grow_mixture(target, data, key_mixture, training, counts, initial)
@@ -126,12 +130,13 @@ def train_proposal(
     if not training.spent and settings.tune_steps:
         best, evaluations = _tune(best, training, key_tune)
     # couplings are trained twice: with one normal, and with one per mode
-    affordable = evaluations + _scored(best) + 2 * training_evaluations(settings) <= most
+    scored = _scored(best, settings)
+    affordable = evaluations + scored + 2 * training_evaluations(settings) <= most
     bend = target.dim > 1 and best.ess < settings.couplings_below
     if bend and affordable and not training.spent:
         best, more = _with_couplings(best, training, key_couplings)
         evaluations += more
-    return best, evaluations + _scored(best)
+    return best, evaluations + _scored(best, settings)
 
 
 def training_evaluations(settings: LearnSettings) -> int:
@@ -143,12 +148,12 @@ def training_evaluations(settings: LearnSettings) -> int:
 
 def scoring_evaluations(settings: LearnSettings) -> int:
     """Approximate density evaluations that score the mixtures of a training."""
-    return 2 * settings.fit.training_scorings * ROWS
+    return 2 * settings.fit.training_scorings * settings.judge.scored
 
 
-def _scored(proposal: Proposal, before: int = 0) -> int:
+def _scored(proposal: Proposal, settings: LearnSettings, before: int = 0) -> int:
     """Density evaluations that scored proposals, one row each, from row `before` on."""
-    return 2 * ROWS * sum("ess" in row for row in proposal.history[before:])
+    return 2 * settings.judge.scored * sum("ess" in row for row in proposal.history[before:])
 
 
 def _resize(samples: np.ndarray, key: Key[Array, ""], rows: int) -> np.ndarray:
@@ -186,7 +191,7 @@ def _keep_previous(
     """
     if previous is None or len(counts) > 1:
         return None
-    metrics = independence_metrics(previous.kernel, training.held, key)
+    metrics = training.metrics(previous.kernel, key)
     if metrics["ess"] < training.settings.fit.keeps * previous.ess:
         return None
     row: Row = {"stage": f"mixture of {previous.components} kept", **metrics}
@@ -209,7 +214,7 @@ def _grow_mixture(
         auxiliary = fit_mixture(white, count, key_count, how).distribution()
         kernel = Kernel(target, FunctionBlock(g), auxiliary, initial)
         # the same random numbers for every proposal, so that their sizes can be compared
-        metrics = independence_metrics(kernel, training.held, jr.clone(key_judge))
+        metrics = training.metrics(kernel, jr.clone(key_judge))
         history = [*history, {"stage": f"mixture of {count}", **metrics}]
         if best is not None and metrics["ess"] <= how.helps * best.ess:
             break
@@ -228,7 +233,7 @@ def _tune(proposal: Proposal, training: Training, key: Key[Array, ""]) -> tuple[
     rate = settings.coupling_rate / settings.fit.tune_slower if coupled else settings.learning_rate
     objective = LogVariance(DECAYED_ADAM, settings.batch)
     fitted = training.fit(proposal.kernel, objective, key_fit, steps, rate, "tuning")
-    metrics = independence_metrics(fitted.kernel, training.held, key_judge)
+    metrics = training.metrics(fitted.kernel, key_judge)
     history = [*proposal.history, *_rows("log-variance", fitted, metrics)]
     done = int(fitted.history[-1]["step"])
     evaluations = done * settings.batch + 2 * len(training.held) * len(fitted.history)
@@ -278,7 +283,7 @@ def _train_couplings(
     objective = Likelihood(DECAYED_ADAM, settings.batch)
     rate, steps = settings.coupling_rate, settings.coupling_steps
     fitted = training.fit(kernel, objective, key_fit, steps, rate, "couplings")
-    metrics = independence_metrics(fitted.kernel, training.held, key_judge)
+    metrics = training.metrics(fitted.kernel, key_judge)
     rows = [*proposal.history, *_rows("likelihood", fitted, metrics)]
     flow = Proposal(fitted.kernel, metrics["acceptance"], metrics["ess"], 0, rows)
     return (flow, 0) if training.spent else _tune(flow, training, key_tune)

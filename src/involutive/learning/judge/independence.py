@@ -13,8 +13,6 @@ from involutive._xla.compilation import jit_once
 from involutive.kernel.kernel import Kernel
 from involutive.training.likelihood import log_weight, proposal_law
 
-ROWS = 2000  # draws per compiled call, so that one compilation serves any number of draws
-
 
 def chain_metrics(
     at_x: np.ndarray, log_weight_x: np.ndarray, at_y: np.ndarray, log_weight_y: np.ndarray
@@ -61,18 +59,24 @@ def log_weights_at(kernel: Kernel, points: Array) -> Array:
 
 
 @jit_once
-def many_draws(law: AbstractDistribution, key: Array) -> Array:
-    return jax.vmap(law.sample)(jr.split(key, ROWS))
+def many_draws(law: AbstractDistribution, key: Array, count: int) -> Array:
+    return jax.vmap(law.sample)(jr.split(key, count))
 
 
-def weights_at(kernel: Kernel, points: np.ndarray) -> np.ndarray:
-    """`log p - log q` of a kernel's proposal at every row."""
-    return in_blocks(partial(log_weights_at, kernel), points, ROWS).astype(np.float64)
+def weights_at(kernel: Kernel, points: np.ndarray, block: int) -> np.ndarray:
+    """`log p - log q` of a kernel's proposal at every row, in compiled calls of `block` rows."""
+    return in_blocks(partial(log_weights_at, kernel), points, block).astype(np.float64)
 
 
-def independence_metrics(kernel: Kernel, held: Array, key: Key[Array, ""]) -> dict[str, float]:
-    """`chain_metrics` of a kernel's proposal, on at most `ROWS` draws of the target."""
-    at_x = weights_at(kernel, np.asarray(held)[:ROWS])
-    at_y = weights_at(kernel, np.asarray(many_draws(proposal_law(kernel), key)))
+def independence_metrics(
+    kernel: Kernel, held: Array, key: Key[Array, ""], count: int
+) -> dict[str, float]:
+    """`chain_metrics` of a kernel's proposal, on at most `count` draws of the target.
+
+    As many draws of the proposal are compared with them. One compilation serves any number of draws
+    of the target.
+    """
+    at_x = weights_at(kernel, np.asarray(held)[:count], count)
+    at_y = weights_at(kernel, np.asarray(many_draws(proposal_law(kernel), key, count)), count)
     at_x = at_x[np.isfinite(at_x)]
     return chain_metrics(at_x, np.zeros(len(at_x)), at_y, np.zeros(len(at_y)))

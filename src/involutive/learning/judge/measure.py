@@ -21,7 +21,6 @@ from involutive.learning.fit.tails import (
 )
 from involutive.learning.judge.compose import compose, is_mixture, local_chances
 from involutive.learning.judge.ended_early import best_so_far
-from involutive.learning.judge.independence import ROWS
 from involutive.learning.judge.merit import best_measured
 from involutive.learning.judge.pilot import (
     Pilot,
@@ -52,7 +51,7 @@ def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
         kernel = with_wide_component(proposal.kernel, key_cover, settings)
         proposal = replace(proposal, kernel=kernel)
     else:
-        needed = tuning_evaluations(gradients, settings.refine) + judge.covering * ROWS
+        needed = tuning_evaluations(gradients, settings.refine) + judge.covering * judge.scored
         room = spending.evaluations + needed <= spending.allowance.evaluations
         if not (room and problem.has_time(judge.tuning_seconds)):
             return best_so_far(problem, fitted, "budget")

@@ -57,7 +57,8 @@ def next_round(problem: Problem, fitted: Fitted) -> Fitted:
     draws = np.concatenate([fitted.fresh[len(fitted.fresh) // 2 :], fresh])
     # score the proposal on draws that it was not trained on, which show modes that it lacks
     rows = np.linspace(0, len(fresh) - 1, refine.judged).astype(int)
-    seen = independence_metrics(fitted.proposal.kernel, on_device(fresh[rows]), key_judge)["ess"]
+    q, held = fitted.proposal.kernel, on_device(fresh[rows])
+    seen = independence_metrics(q, held, key_judge, refine.judged)["ess"]
     # couplings are trained only where the proposal is very poor; `polish` comes later
     brief = settings.brief(min(settings.fit.reaches, settings.couplings_below))
     proposal = _trained(problem, spending, draws, fitted.proposal, brief, key_train)

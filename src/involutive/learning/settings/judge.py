@@ -18,7 +18,9 @@ class JudgeSettings:
             get stuck. [a guess]
         alone: effective draws per draw at which a poor proposal with local moves is kept. [a guess]
         hoped: share of the estimated effective draws that pilot chains must confirm. [a guess]
-        covering: batches of 2000 evaluations that the choice of tails takes. [counted]
+        scored: draws of the target, and as many of the proposal, on which a proposal is scored in
+            one compiled call. [a guess]
+        covering: batches of `scored` evaluations that the choice of tails takes. [counted]
         least_pilot: minimum steps of a pilot. [a guess]
         least_chains: minimum chains of a pilot. [a guess]
         warmup: bounds on the steps to discard; between them it is the lower bound divided by the
@@ -75,6 +77,7 @@ class JudgeSettings:
     keeps: Number = 0.75
     alone: Number = 0.4
     hoped: Number = 0.5
+    scored: int = 2000
     covering: int = 13
     least_pilot: int = 70
     least_chains: int = 8
