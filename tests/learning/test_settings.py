@@ -24,6 +24,26 @@ FOLDER = Path(inspect.getfile(inv.LearnSettings)).parents[1]
 GUARDS = {
     "fit/responsibilities.py": {"FEW", "ROOM", "ROWS", "FAR", "FAINT"},
 }
+# Inline numbers of formulas and of floating point; what else steers learning is a setting.
+INLINE = {
+    "bootstrap.py": {0.1},  # seconds, so that a budget that is spent still divides
+    "find/annealing.py": {40},  # halvings of an interval
+    "find/climbs.py": {0.25, 0.5},  # d^(-1/4) and d^(-1/2), standard for HMC and random walks
+    "fit/mixture.py": {8},  # Bhattacharyya's distance
+    "fit/responsibilities.py": {0.5},  # a normal's quadratic form
+    "fit/trained.py": {0.01},  # seconds, as for bootstrap.py
+    "frugal/refit.py": {30},  # halvings
+    "frugal/state.py": {0.16, 0.5, 0.84},  # a normal's quantiles at -1, 0 and 1 sd
+    "judge/final_search.py": {700.0},  # largest exponent of `exp`
+    "judge/independence.py": {50.0, 100.0},  # nats: `exp` of more changes nothing
+    "judge/measure.py": {1e-3},  # so that no effective draw still divides
+    "outcome.py": {0.9},  # the definition of a metric that is reported
+    "problem.py": {1e-3},  # of the size of given points, where they do not vary
+    "refine/local.py": {0.25},  # d^(-1/4)
+    "refine/replicas.py": {0.25},  # d^(-1/4)
+}
+NAMELESS = {0, 1, 2, 3}  # indices, halves and squares; a gradient counts as three evaluations
+NUMBERED = {"split", "fold_in", "begin", "stage", "_with_keys", "warn"}  # calls that take numbers
 GROUPS = {
     item.name: getattr(inv.LearnSettings(), item.name)
     for item in fields(inv.LearnSettings)
@@ -67,13 +87,89 @@ def test_a_constant_is_seen():
     assert list(constants(text)) == ["A", "B", "C", "D", "E"]
 
 
+def inline(text: str) -> set[float]:
+    """The numbers in a module's code that neither a setting nor a constant names.
+
+    Halves count where they stand alone, not as a factor or a power: `0.5 * x`, `x**0.5`.
+    """
+    tree, left = ast.parse(text), set[int]()
+    for node in ast.walk(tree):
+        name = ast.unparse(node.func).split(".")[-1] if isinstance(node, ast.Call) else ""
+        if name in NUMBERED or isinstance(node, ast.Slice):
+            left |= {id(part) for part in ast.walk(node)}
+        if isinstance(node, ast.BinOp):
+            left |= {id(side) for side in (node.left, node.right) if is_half(side)}
+        if isinstance(node, ast.Assign) and all(name.isupper() for name in named(node)):
+            left |= {id(part) for part in ast.walk(node)}
+    found = {
+        abs(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and type(node.value) in (int, float)
+        and id(node) not in left
+    }
+    return {number for number in found - NAMELESS if 1e-6 < number < 1e6}
+
+
+def is_half(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0.5
+
+
+def named(statement: ast.Assign) -> list[str]:
+    """The names that a statement assigns to."""
+    parts = (part for target in statement.targets for part in ast.walk(target))
+    return [part.id for part in parts if isinstance(part, ast.Name)]
+
+
+def test_no_inline_number_steers_learning():
+    found = {
+        path.relative_to(FOLDER).as_posix(): inline(path.read_text())
+        for path in FOLDER.rglob("*.py")
+        if path.parent.name != "settings"
+    }
+    assert {name: numbers for name, numbers in found.items() if numbers} == INLINE
+
+
+def test_an_inline_number_is_seen():
+    text = """
+A = 7
+def f(x, key):
+    key, other = split(fold_in(key, 4), 5)
+    return 0.5 * x**0.5 + 2 * x[:6] - (0.5, 0.25)[0] * max(x, 1e-12) + min(x, 2000) - 1e-3
+"""
+    assert inline(text) == {0.5, 0.25, 2000, 1e-3}
+
+
+def origins(kind: type) -> dict[str, str]:
+    """The text in brackets at the end of each field's entry, empty where there is none."""
+    text = inspect.cleandoc(kind.__doc__ or "").split("Args:")[1].split("Raises:")[0]
+    entries = (entry.strip() for entry in re.split(r"\n {4}(?=\w+: )", text))
+    found = {
+        entry.split(":")[0]: re.search(r"\[([^\[\]]+)\]$", entry) for entry in entries if entry
+    }
+    return {name: "" if match is None else match[1] for name, match in found.items()}
+
+
 @pytest.mark.parametrize("kind", [inv.LearnSettings, *map(type, GROUPS.values())])
 def test_every_field_has_an_origin(kind):
-    """In brackets at the end of its entry; `components` and `tails` list what is tried."""
-    text = inspect.cleandoc(kind.__doc__ or "").split("Args:")[1].split("Raises:")[0]
-    entries = re.split(r"\n {4}(?=\w+: )", text)
-    missing = {entry.split(":")[0].strip() for entry in entries if entry.strip()[-1:] != "]"}
-    assert missing - {"", *GROUPS, "components", "tails"} == set()
+    """In brackets at the end of its entry; a group is a field of the main settings without one."""
+    found = origins(kind)
+    assert set(found) == {item.name for item in fields(kind)}
+    missing = {name for name, origin in found.items() if not origin}
+    assert missing == (set(GROUPS) if kind is inv.LearnSettings else set())
+
+
+def test_an_entry_without_an_origin_is_seen():
+    class Some:
+        """Settings.
+
+        Args:
+            one: a number, in
+                seconds. [a guess]
+            two: a number [of two].
+        """
+
+    assert origins(Some) == {"one": "a guess", "two": ""}
 
 
 def test_learning_and_the_verdict_on_draws_judge_by_the_same_numbers():
