@@ -15,7 +15,7 @@ from involutive.amortised.objective import Paced
 from involutive.amortised.settings import AmortiseSettings
 from involutive.core.errors import check
 from involutive.storage.format import Arrays, PathLike, as_path, read_tensors, write_tensors
-from involutive.storage.save_load import check_kind
+from involutive.storage.save_load import check_resumes
 
 KIND = "amortising"
 TreeT = TypeVar("TreeT")
@@ -55,13 +55,7 @@ class SavedTraining:
     def _load(self) -> None:
         assert self.path is not None
         arrays, header = read_tensors(self.path, fall_back=True)
-        check_kind(self.path, header, KIND)
-        for name, value in self._same.items():
-            check(
-                header.get(name) == value,
-                f"{self.path} was saved by a run with {name}={header.get(name)}, got {value}; "
-                "resume with the same arguments, or choose another file",
-            )
+        check_resumes(self.path, header, KIND, self._same)
         self._stage, self._done, self.splines = header["stage"], header["done"], header["splines"]
         self._before = [arrays[name] for name in _named("before", arrays)]
         self._leaves = [arrays[name] for name in _named("now", arrays)]

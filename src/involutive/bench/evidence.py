@@ -24,8 +24,8 @@ from involutive.bench.field.synthetic import (
     many_well,
     many_well_log_z,
 )
+from involutive.bench.tables import print_each, print_table
 from involutive.core.errors import check
-from involutive.core.text import markdown_table
 from involutive.core.types import ArrayLike
 from involutive.diagnostics.evidence import evidence
 from involutive.involutions.blocks import FunctionBlock
@@ -148,14 +148,11 @@ def main(
 ) -> None:
     """Print a table of how right log Z is."""
     check(1 <= kernels <= seeds, f"--kernels must be from 1 to {seeds}, the seeds, got {kernels}")
-    rows: list[dict[str, Any]] = refusals(seeds, samples) if refuse else []
-    for name in () if refuse else names.split(","):
-        rows.append(run(name, kernels, seeds, samples))
-        print(markdown_table(rows[-1:]), flush=True)  # noqa: T201
-    table = markdown_table(rows)
-    print(table)  # noqa: T201
-    if out is not None:
-        out.write_text(table, encoding="utf-8")
+    if refuse:
+        print_table(refusals(seeds, samples), out)
+        return
+    rows = (run(name, kernels, seeds, samples) for name in names.split(","))
+    print_table(print_each(rows), out)
 
 
 if __name__ == "__main__":

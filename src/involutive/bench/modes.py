@@ -23,8 +23,8 @@ from jax.scipy.stats import t as student
 from jaxtyping import Array, Float, Key, Scalar
 
 from involutive import targets
+from involutive.bench.tables import print_each, print_table
 from involutive.core.errors import check
-from involutive.core.text import markdown_table
 from involutive.learning.learn import learn
 from involutive.sampling.draws import Draws
 from involutive.sampling.sample import sample
@@ -215,14 +215,8 @@ def main(
 ) -> None:
     """Print a table of how many modes were found, and how right their weights are."""
     check(1 <= kernels <= seeds, f"--kernels must be from 1 to {seeds}, the seeds, got {kernels}")
-    rows = []
-    for name in names.split(","):
-        rows.append(run(name, seeds, kernels, exact))
-        print(markdown_table(rows[-1:]), flush=True)  # noqa: T201
-    table = markdown_table(rows)
-    print(table)  # noqa: T201
-    if out is not None:
-        out.write_text(table, encoding="utf-8")
+    rows = (run(name, seeds, kernels, exact) for name in names.split(","))
+    print_table(print_each(rows), out)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any, overload
 
 Json = None | bool | int | float | str | list[Any] | dict[str, Any]
@@ -73,6 +74,23 @@ def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = ["| " + " | ".join(map(_cell, columns)) + " |", "|" + " --- |" * len(columns)]
     lines += ["| " + " | ".join(_cell(row.get(c, "")) for c in columns) + " |" for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def text_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows as aligned text under the names of the first row's columns."""
+    lines = [{name: name for name in rows[0]}, *rows]
+    width = {name: max(len(line[name]) for line in lines) for name in rows[0]}
+    return "\n".join("  ".join(f"{line[n]:>{w}}" for n, w in width.items()) for line in lines)
+
+
+def html_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows as an HTML table under the names of the first row's columns."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row.values()) + "</tr>"
+        for row in rows
+    )
+    return f"<table><tr>{head}</tr>{body}</table>"
 
 
 def _cell(value: object) -> str:

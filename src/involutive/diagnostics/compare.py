@@ -12,7 +12,7 @@ from html import escape
 import numpy as np
 
 from involutive.core.errors import check
-from involutive.core.text import decimal
+from involutive.core.text import decimal, html_table, text_table
 from involutive.core.types import Figure
 from involutive.core.views import view
 from involutive.diagnostics.measured import Estimate, Evidence
@@ -66,23 +66,13 @@ class Comparison:
         return view("comparison_bars")(self)
 
     def __str__(self) -> str:
-        rows = self.table()
-        width = {key: max(len(key), *(len(row[key]) for row in rows)) for key in rows[0]}
-        lines = ["  ".join(f"{key:>{width[key]}}" for key in width)]
-        lines += ["  ".join(f"{row[key]:>{width[key]}}" for key in width) for row in rows]
-        return "\n".join([*lines, *(f"  - {note}" for note in self.notes)])
+        return "\n".join([text_table(self.table()), *(f"  - {note}" for note in self.notes)])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = self.table()
-        head = "".join(f"<th>{escape(key)}</th>" for key in rows[0])
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row.values()) + "</tr>"
-            for row in rows
-        )
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
-        return f"<div><table><tr>{head}</tr>{body}</table><ul>{notes}</ul></div>"
+        return f"<div>{html_table(self.table())}<ul>{notes}</ul></div>"
 
 
 def compare(models: Mapping[str, Evidence], prior: Mapping[str, float] | None = None) -> Comparison:

@@ -11,7 +11,7 @@ from involutive._xla.batched import BatchedDensity
 from involutive._xla.cost import SEARCH_OPERATIONS, affordable, operations
 from involutive.core.errors import InputError, check
 from involutive.core.statistics import mcse
-from involutive.core.text import decimal
+from involutive.core.text import decimal, html_table, text_table
 from involutive.diagnostics.circular import circular_mean_sd
 from involutive.diagnostics.hills import hills, widths
 from involutive.diagnostics.measured import Estimate, Evidence
@@ -122,25 +122,13 @@ class Modes:
         return rows
 
     def __str__(self) -> str:
-        rows = self.table()
-        names = list(rows[0])
-        width = [max(len(name), *(len(row[name]) for row in rows)) for name in names]
-        lines = [
-            "  ".join(f"{cell:>{w}}" for cell, w in zip(cells, width, strict=True))
-            for cells in [names, *([row[name] for name in names] for row in rows)]
-        ]
-        return "\n".join([f"{self.target}: {self.line}", *lines, "(parameters: mean ± sd inside)"])
+        table = text_table(self.table())
+        return f"{self.target}: {self.line}\n{table}\n(parameters: mean ± sd inside)"
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = self.table()
-        head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row.values()) + "</tr>"
-            for row in rows
-        )
-        return f"<div><p>{escape(self.line)}</p><table><tr>{head}</tr>{body}</table></div>"
+        return f"<div><p>{escape(self.line)}</p>{html_table(self.table())}</div>"
 
 
 def modes_of(draws: Draws, evidence: Evidence | None = None) -> Modes:

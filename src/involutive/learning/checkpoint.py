@@ -14,7 +14,7 @@ from involutive.learning.problem import Problem
 from involutive.learning.stages import Fitted, Found
 from involutive.storage.codec import Decoder, Encoder
 from involutive.storage.format import PathLike, as_path, read_tensors, write_tensors
-from involutive.storage.save_load import check_kind
+from involutive.storage.save_load import check_resumes
 from involutive.targets.fingerprint import difference, fingerprint
 
 KIND = "learning"
@@ -66,13 +66,7 @@ class SavedStages:
         if self.path is None or not self.path.exists():
             return None
         arrays, header = read_tensors(self.path, fall_back=True)
-        check_kind(self.path, header, KIND)
-        for name, value in self._same.items():
-            check(
-                header.get(name) == value,
-                f"{self.path} was saved by a run with {name}={header.get(name)}, got {value}; "
-                "resume with the same arguments, or choose another file",
-            )
+        check_resumes(self.path, header, KIND, self._same)
         result = Decoder(arrays, self.problem.target)(header["tree"])
         other = difference(header.get("fingerprint"), self._fingerprint)
         check(

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from involutive._xla.compilation import Jitted, jit_once, on_device
 from involutive._xla.generator import unrolled
+from involutive.core.arrays import as_floats
 from involutive.core.errors import InputError, check
 from involutive.core.types import ArrayLike
 from involutive.kernel.kernel import AbstractKernel, State
@@ -73,12 +74,7 @@ def _choose(rows: np.ndarray, new: Array, old: Array) -> Array:
 
 def check_positions(initial: ArrayLike, num_chains: int, dim: int) -> np.ndarray:
     """Return starting positions as a finite float array of shape `(num_chains, dim)`."""
-    try:
-        positions = np.asarray(initial, dtype=jnp.result_type(float))
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"initial must be positions or a distribution, got {type(initial).__name__}"
-        ) from error
+    positions = as_floats(initial, "initial must be positions or a distribution")
     check(
         positions.shape == (num_chains, dim),
         f"initial must have shape (chains, dim) = ({num_chains}, {dim}), got {positions.shape}",

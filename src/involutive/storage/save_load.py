@@ -162,6 +162,19 @@ def check_kind(path: PathLike, header: dict[str, Any], kind: str) -> None:
     check(found == kind, f"{path} must hold a {kind}, got a file of kind {found}")
 
 
+def check_resumes(
+    path: PathLike, header: dict[str, Any], kind: str, arguments: dict[str, Any]
+) -> None:
+    """Refuse a file that holds something else, or that a run with other arguments has saved."""
+    check_kind(path, header, kind)
+    for name, value in arguments.items():
+        check(
+            header.get(name) == value,
+            f"{path} was saved by a run with {name}={header.get(name)}, got {value}; "
+            "resume with the same arguments, or choose another file",
+        )
+
+
 def describe(module: object) -> tuple[Described, dict[str, np.ndarray]]:
     """A module as JSON and arrays, unregistered objects by type: to tell two of them apart."""
     encode = Encoder(strict=False)

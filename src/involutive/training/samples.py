@@ -1,11 +1,11 @@
 """Training draws: checked, and split into a training and a held-out part."""
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
 from involutive._xla.compilation import on_device
-from involutive.core.errors import InputError, check
+from involutive.core.arrays import as_floats
+from involutive.core.errors import check
 from involutive.core.keys import generator
 from involutive.core.types import ArrayLike
 
@@ -19,12 +19,7 @@ def check_samples(samples: ArrayLike, dim: int) -> np.ndarray:
     Raises:
         InputError: if their shape does not fit, there are too few, or they are not finite.
     """
-    try:
-        rows = np.asarray(samples, dtype=jnp.result_type(float))
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"samples must be an array of numbers, got {type(samples).__name__}"
-        ) from error
+    rows = as_floats(samples, "samples must be an array of numbers")
     check(
         rows.ndim == 2 and rows.shape[1] == dim,
         f"samples must have shape (n, {dim}), one row per draw, got {rows.shape}",
