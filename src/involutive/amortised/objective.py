@@ -29,8 +29,8 @@ from involutive.amortised.summary import Sums
 from involutive.core.types import Number
 from involutive.training.objective import (
     AbstractObjective,
-    Figures,
-    apply_gradient,
+    UpdateMetrics,
+    gradient_step,
     split_trainable,
 )
 
@@ -106,17 +106,14 @@ class _Objective(AbstractObjective):
 
     def update(
         self, kernel: Estimator, memory: Paced, data: Pairs | None, key: Key[Array, ""]
-    ) -> tuple[Estimator, Paced, Figures]:
+    ) -> tuple[Estimator, Paced, UpdateMetrics]:
         key_batch, key_loss = jr.split(key)
-        params, static = split_trainable(kernel)
         points = self.points(kernel, self.rows(data, key_batch), key_loss)
 
-        def loss(params: PyTree) -> Scalar:
-            return self.loss(eqx.combine(params, static), points)
+        def loss(kernel: Estimator) -> Scalar:
+            return self.loss(kernel, points)
 
-        value, gradient = jax.value_and_grad(loss)(params)
-        params, memory, skipped = apply_gradient(self.optimiser, gradient, params, memory)
-        return eqx.combine(params, static), memory, {"loss": value, "skipped": skipped}
+        return gradient_step(self.optimiser, loss, split_trainable(kernel), memory)
 
     def held_out(self, kernel: Estimator, data: Pairs, key: Key[Array, ""]) -> Scalar:
         return self.loss(kernel, self.points(kernel, data, key))

@@ -34,7 +34,7 @@ from involutive.training.objective import (
     AbstractObjective,
     Carry,
     Data,
-    Figures,
+    UpdateMetrics,
     apply_gradient,
     minibatch,
     split_kernel,
@@ -108,7 +108,7 @@ class ANice(AbstractObjective):
 
     def update(
         self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]
-    ) -> tuple[Kernel, Memory, Figures]:
+    ) -> tuple[Kernel, Memory, UpdateMetrics]:
         """Some critic steps on fresh pairs, then one generator step."""
         config = self.config
         key_critic, key_pairs = jr.split(key)
@@ -124,13 +124,13 @@ class ANice(AbstractObjective):
         params, generator, skipped = apply_gradient(
             config.optimiser, gradient, params, memory.generator
         )
-        figures = {
+        metrics = {
             "critic_gap": gap,
             "generator_loss": value,
             "v_loss": v_loss,
             "skipped": skipped,
         }
-        return eqx.combine(params, static), Memory(critic, generator, state), figures
+        return eqx.combine(params, static), Memory(critic, generator, state), metrics
 
     def held_out(self, kernel: Kernel, data: Data, key: Key[Array, ""]) -> Float[Array, ""]:
         """Distance from the data after steps from X, plus dependence of states steps apart."""

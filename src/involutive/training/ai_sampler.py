@@ -32,7 +32,7 @@ from involutive.training.objective import (
     AbstractObjective,
     Carry,
     Data,
-    Figures,
+    UpdateMetrics,
     apply_gradient,
     minibatch,
     split_kernel,
@@ -107,7 +107,7 @@ class AiSampler(AbstractObjective):
 
     def update(
         self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]
-    ) -> tuple[Kernel, Memory, Figures]:
+    ) -> tuple[Kernel, Memory, UpdateMetrics]:
         """Some critic steps on fresh points, then one generator step."""
         config = self.config
         key_critic, key_points = jr.split(key)
@@ -138,10 +138,10 @@ class AiSampler(AbstractObjective):
         new, generator, skipped = apply_gradient(
             config.optimiser, gradient, kernel_params[0], memory.generator
         )
-        figures = {
+        metrics = {
             "critic_loss": jnp.mean(losses), "generator_loss": value, "skipped": skipped
         }  # fmt: skip
-        return eqx.combine(new, kernel_params[1]), Memory(critic, generator, carry[1]), figures
+        return eqx.combine(new, kernel_params[1]), Memory(critic, generator, carry[1]), metrics
 
     def held_out(self, kernel: Kernel, data: Data, key: Key[Array, ""]) -> Float[Array, ""]:
         """Dependence of states one step apart in stationarity: what the objective does not see."""

@@ -27,8 +27,8 @@ from involutive.kernel.kernel import Kernel, evaluate
 from involutive.training.objective import (
     AbstractObjective,
     Data,
-    Figures,
-    apply_gradient,
+    UpdateMetrics,
+    gradient_step,
     minibatch,
     split_kernel,
 )
@@ -71,17 +71,14 @@ class Likelihood(AbstractObjective):
 
     def update(
         self, kernel: Kernel, memory: PyTree, data: Data, key: Key[Array, ""]
-    ) -> tuple[Kernel, PyTree, Figures]:
+    ) -> tuple[Kernel, PyTree, UpdateMetrics]:
         key_batch, key_loss = jr.split(key)
-        params, static = split_kernel(kernel)
         rows = minibatch(data, key_batch, self.batch)
 
-        def loss(params: PyTree) -> Scalar:
-            return self.held_out(eqx.combine(params, static), rows, key_loss)
+        def loss(kernel: Kernel) -> Scalar:
+            return self.held_out(kernel, rows, key_loss)
 
-        value, gradient = jax.value_and_grad(loss)(params)
-        params, memory, skipped = apply_gradient(self.optimiser, gradient, params, memory)
-        return eqx.combine(params, static), memory, {"loss": value, "skipped": skipped}
+        return gradient_step(self.optimiser, loss, split_kernel(kernel), memory)
 
     def held_out(self, kernel: Kernel, data: Data, key: Key[Array, ""]) -> Scalar:
         keys = jr.split(key, data.shape[0])
@@ -104,18 +101,15 @@ class LogVariance(AbstractObjective):
 
     def update(
         self, kernel: Kernel, memory: PyTree, data: Data, key: Key[Array, ""]
-    ) -> tuple[Kernel, PyTree, Figures]:
+    ) -> tuple[Kernel, PyTree, UpdateMetrics]:
         key_batch, key_loss = jr.split(key)
-        params, static = split_kernel(kernel)
         rows = minibatch(data, key_batch, self.batch // 2)
         points = jnp.concatenate([rows, _detached_draws(kernel, key_loss, self.batch // 2)])
 
-        def loss(params: PyTree) -> Scalar:
-            return _spread(jax.vmap(lambda x: log_weight(eqx.combine(params, static), x))(points))
+        def loss(kernel: Kernel) -> Scalar:
+            return _spread(jax.vmap(lambda x: log_weight(kernel, x))(points))
 
-        value, gradient = jax.value_and_grad(loss)(params)
-        params, memory, skipped = apply_gradient(self.optimiser, gradient, params, memory)
-        return eqx.combine(params, static), memory, {"loss": value, "skipped": skipped}
+        return gradient_step(self.optimiser, loss, split_kernel(kernel), memory)
 
     def held_out(self, kernel: Kernel, data: Data, key: Key[Array, ""]) -> Scalar:
         draws = _detached_draws(kernel, key, data.shape[0])

@@ -2,10 +2,11 @@
 
 An objective is a pair of pure functions, like an Optax optimiser: `init` makes what it has to
 remember between updates (optimiser states, a critic), `update` makes one improvement. The loop in
-`loop.py` runs every objective; nothing else does.
+`fit.py` runs every objective; nothing else does.
 """
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -18,7 +19,7 @@ from paramax import NonTrainable
 
 from involutive.kernel.kernel import Kernel
 
-Figures = dict[str, Float[Array, ""]]
+UpdateMetrics = dict[str, Float[Array, ""]]
 Data = Float[Array, "n dim"]
 Carry = tuple[PyTree, PyTree]  # parameters, and the state of their optimiser
 
@@ -33,7 +34,7 @@ class AbstractObjective(eqx.Module):
     @abc.abstractmethod
     def update(
         self, kernel: Kernel, memory: PyTree, data: Data, key: Key[Array, ""]
-    ) -> tuple[Kernel, PyTree, Figures]:
+    ) -> tuple[Kernel, PyTree, UpdateMetrics]:
         """Make one improvement; return the kernel, the memory and metrics to show.
 
         The metrics contain `skipped`, 1 where a non-finite gradient was not applied.
@@ -83,6 +84,19 @@ def apply_gradient(
     params = jax.tree.map(keep, new_params, params)
     memory = jax.tree.map(keep, new_memory, memory)
     return params, memory, 1.0 - finite.astype(jnp.result_type(float))
+
+
+def gradient_step(
+    optimiser: optax.GradientTransformation,
+    loss: Callable[[Any], Float[Array, ""]],
+    parts: tuple[PyTree, PyTree],
+    memory: PyTree,
+) -> tuple[Any, PyTree, UpdateMetrics]:
+    """One step on the loss of a module, given as its trainable arrays and the rest."""
+    params, rest = parts
+    value, gradient = jax.value_and_grad(lambda p: loss(eqx.combine(p, rest)))(params)
+    params, memory, skipped = apply_gradient(optimiser, gradient, params, memory)
+    return eqx.combine(params, rest), memory, {"loss": value, "skipped": skipped}
 
 
 def minibatch(data: Data, key: Key[Array, ""], size: int) -> Float[Array, "rows dim"]:

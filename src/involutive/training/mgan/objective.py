@@ -35,7 +35,7 @@ from involutive.training.objective import (
     AbstractObjective,
     Carry,
     Data,
-    Figures,
+    UpdateMetrics,
     apply_gradient,
     minibatch,
     split_kernel,
@@ -109,7 +109,7 @@ class Mgan(AbstractObjective):
 
     def update(
         self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]
-    ) -> tuple[Kernel, Memory, Figures]:
+    ) -> tuple[Kernel, Memory, UpdateMetrics]:
         """Some critic steps on fresh rollouts, then one generator step."""
         key_critic, key_generator, key_first = jr.split(key, 3)
         config = self.config
@@ -133,12 +133,12 @@ class Mgan(AbstractObjective):
         params, generator, skipped = apply_gradient(
             config.optimiser, gradient, params, memory.generator
         )
-        figures = {
+        metrics = {
             "critic_gap": gap, "generator_loss": value, "rollout_acceptance": _acceptance(terms),
             "unevenness": unevenness(terms[-1].log_ratio), "skipped": skipped,
         }  # fmt: skip
         memory = Memory(critics, generator, state, memory.count + 1)
-        return eqx.combine(params, static), memory, figures
+        return eqx.combine(params, static), memory, metrics
 
     def held_out(self, kernel: Kernel, data: Data, key: Key[Array, ""]) -> Float[Array, ""]:
         """λ · (distance to the data after b steps) + (1-λ) · (dependence over m steps)."""
