@@ -1,10 +1,12 @@
 """Every public name is documented: each argument by name, real types, and an example that runs."""
 
+import ast
 import doctest
 import functools
 import inspect
 import re
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,18 +14,13 @@ import pytest
 from test_cli import learned
 
 import involutive as inv
+from involutive.core.errors import check, check_count
 
 NAMES = [
     name
     for name in inv.__all__
     if not inspect.ismodule(getattr(inv, name)) and name != "__version__"
 ]
-# Values that pass through untouched, so that nothing can be said of their type.
-UNTOUCHED = {
-    "State": {"carried"},  # whatever a kernel carries beside the position
-    "Target": {"like", "executor"},  # any pytree; any pool with submit, apply_async or map
-    "sample_many": {"executor"},  # any pool with submit, apply_async or map
-}
 SLOW = ("FamilyKernel", "Hierarchical", "amortise", "sample_many")  # examples that train
 FENCED = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
@@ -56,7 +53,7 @@ def test_every_argument_is_explained(name):
 @documented
 def test_no_argument_is_a_bare_any(name):
     found = {p for p, value in parameters(getattr(inv, name)).items() if value.annotation is Any}
-    assert found <= UNTOUCHED.get(name, set())
+    assert found == set()
 
 
 @documented
@@ -66,40 +63,146 @@ def test_functions_say_what_they_return(name):
         assert "Returns:" in (item.__doc__ or "")
 
 
+def checks(node: ast.AST) -> bool:
+    """Whether code refuses an input: it calls `check` or a function like it, or raises."""
+    called = (ast.unparse(n.func).split(".")[-1] for n in ast.walk(node) if isinstance(n, ast.Call))
+    raised = (ast.unparse(n) for n in ast.walk(node) if isinstance(n, ast.Raise))
+    return any(name.lstrip("_").startswith("check") for name in called) or any(
+        "InputError" in statement for statement in raised
+    )
+
+
+def silent(item: Any) -> list[str]:
+    """What refuses an input without a word of it: the item's docstring, or that of a method.
+
+    A constructor's checks, and those of private methods, belong in the class's docstring.
+    """
+    said = "Raises:" in (inspect.getdoc(item) or "")
+    if not inspect.getmodule(item).__name__.startswith(("involutive", __name__)):  # type: ignore[union-attr]
+        return []
+    tree = ast.parse(textwrap.dedent(inspect.getsource(item))).body[0]
+    if not isinstance(tree, ast.ClassDef):
+        return [item.__name__] if checks(tree) and not said else []
+    inside = ("__init__", "__post_init__", "__check_init__")
+    methods = [part for part in tree.body if isinstance(part, ast.FunctionDef) and checks(part)]
+    return [
+        f"{item.__name__}.{method.name}"
+        for method in methods
+        if "Raises:" not in (ast.get_docstring(method) or "")
+        and not (said and (method.name in inside or re.match("_[^_]", method.name)))
+    ]
+
+
+@documented
+def test_what_is_refused_is_said(name):
+    assert silent(getattr(inv, name)) == []
+
+
+def test_a_refusal_without_a_word_is_seen():
+    class Strict:
+        """Raises, but does not say so."""
+
+        def __init__(self, size: int):
+            check_count("size", size)
+
+        def half(self, n: int) -> int:
+            """Half of an even n.
+
+            Raises:
+                InputError: if n is odd.
+            """
+            check(n % 2 == 0, "n must be even")
+            return n // 2
+
+    def loose(n: int) -> None:
+        """Take anything but 3."""
+        if n == 3:
+            raise inv.InputError("n must not be 3")
+
+    assert silent(Strict) == ["Strict.__init__"] and silent(loose) == ["loose"]
+
+
 @pytest.fixture
-def as_a_user(monkeypatch, tmp_path):
-    """An empty folder, a session's checks, and a plain kernel in the place of a learned one."""
+def in_a_folder(monkeypatch, tmp_path):
+    """An empty folder, and a session's checks."""
     monkeypatch.chdir(tmp_path)
-    plain = functools.wraps(inv.learn)(lambda target, **_: learned(target))
-    monkeypatch.setattr(inv, "learn", plain)
     with jax.debug_key_reuse(False), jax.numpy_rank_promotion("allow"):
         yield
 
 
-# Fenced examples that need a proposal with a density, which takes learning; their functions are
-# run in tests/diagnostics.
+def stub_of(real: Callable) -> Callable:
+    """`learn` without learning, which takes the arguments of the real one alone."""
+
+    @functools.wraps(real)
+    def stub(*arguments: Any, **named: Any) -> Any:
+        return learned(inspect.signature(real).bind(*arguments, **named).arguments["target"])
+
+    return stub
+
+
+@pytest.fixture
+def without_learning(monkeypatch):
+    """A plain kernel in the place of a learned one."""
+    monkeypatch.setattr(inv, "learn", stub_of(inv.learn))
+
+
+def bind_calls(code: ast.AST) -> None:
+    """Bind the arguments of every call of a public name to its signature.
+
+    Raises:
+        TypeError: if they do not fit.
+    """
+    for node in ast.walk(code):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("inv."):
+            function = functools.reduce(getattr, ast.unparse(node.func).split(".")[1:], inv)
+            named = {word.arg: word.value for word in node.keywords if word.arg}
+            inspect.signature(function).bind(*node.args, **named)
+
+
+# Fenced examples that need a proposal with a density, which takes learning: without it, only the
+# arguments of their calls are looked at.
 LEARNING = {"evidence", "compare"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.deep] * (name in SLOW)) for name in NAMES]
-)
-@pytest.mark.usefixtures("as_a_user", "as_users_run")
-def test_every_example_runs(name):
+def run_example(name: str, learning: bool) -> None:
+    """Run a public name's example; one that has to learn only if `learning`."""
     text = inspect.getdoc(getattr(inv, name)) or ""
     assert re.search(r"^Example:", text, re.MULTILINE), "a public name has an Example"
     example = text.split("Example:\n", 1)[1]
     fenced = FENCED.findall(example)
     if fenced:
-        code = compile(textwrap.dedent(fenced[0]), name, "exec")
-        if name not in LEARNING:
-            exec(code, {})
+        code = ast.parse(textwrap.dedent(fenced[0]))
+        bind_calls(code)
+        if learning or name not in LEARNING:
+            exec(compile(code, name, "exec"), {})
         return
     parsed = doctest.DocTestParser().get_doctest(textwrap.dedent(example), {}, name, None, 0)
     assert parsed.examples, "an Example is lines that begin with >>>, or a fenced block"
     said: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert runner.run(parsed, out=said.append).failed == 0, "".join(said)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SLOW])
+@pytest.mark.usefixtures("in_a_folder", "without_learning", "as_users_run")
+def test_every_example_runs(name):
+    run_example(name, learning=False)
+
+
+@pytest.mark.deep
+@documented
+@pytest.mark.usefixtures("in_a_folder", "as_users_run")
+def test_every_example_runs_with_what_it_learns(name):
+    run_example(name, learning=True)
+
+
+def test_arguments_that_learn_does_not_take_are_seen():
+    stub, target = stub_of(inv.learn), inv.targets.mog2_1d()
+    assert stub(target, key=0).target is target
+    with pytest.raises(TypeError, match="budgt"):
+        stub(target, key=0, budgt=3)
+    with pytest.raises(TypeError, match="num_sampels"):
+        bind_calls(ast.parse("inv.evidence(inv.learn(x, key=0), key=1, num_sampels=3)"))
 
 
 def test_an_argument_left_out_of_a_docstring_is_seen():

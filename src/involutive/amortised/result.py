@@ -73,7 +73,11 @@ class Many:
         return len(self.verdicts)
 
     def __getitem__(self, number: int) -> SetVerdict:
-        """The verdict on one data set."""
+        """The verdict on one data set.
+
+        Raises:
+            InputError: if there is no data set of that number, or it was not run here.
+        """
         check(
             -len(self) <= number < len(self),
             f"a data set must be numbered 0 to {len(self) - 1}, got {number}",

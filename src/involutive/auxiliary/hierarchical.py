@@ -34,6 +34,10 @@ class Hierarchical(AbstractDistribution):
         parents: indices of the coordinates J, in the order of `base`.
         centre: `(dim,)`, a point whose children are c.
 
+    Raises:
+        InputError: if `parents` are not some of the coordinates, each once, or `base` has another
+            size.
+
     Example:
         >>> import jax.numpy as jnp, jax.random as jr, involutive as inv
         >>> from flowjax.distributions import Normal

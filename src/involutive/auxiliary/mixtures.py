@@ -207,6 +207,9 @@ class ConditionalNormal(AbstractDistribution):
         state_dim: coordinates of φ.
         dim: coordinates of π; `state_dim` if None.
 
+    Raises:
+        InputError: if a number of coordinates is not a whole number of at least 1.
+
     Example:
         >>> import jax.numpy as jnp, involutive as inv
         >>> law = inv.ConditionalNormal(lambda x: 0.5 * x, lambda x: jnp.zeros(2), 2)

@@ -40,6 +40,10 @@ class ProductMixture(AbstractDistribution):
         blocks: lists of indices that together are every coordinate once.
         parts: one distribution per block, for example `GaussianMixture` or `StudentTMixture`.
 
+    Raises:
+        InputError: if the blocks do not hold every coordinate once, or the distributions do not
+            have their sizes.
+
     Example:
         >>> import jax.numpy as jnp, jax.random as jr, involutive as inv
         >>> two = inv.GaussianMixture(jnp.ones(2), jnp.array([[-3.0], [3.0]]), jnp.ones((2, 1, 1)))
@@ -145,6 +149,9 @@ def interactions(target: Target, points: ArrayLike) -> np.ndarray:
 
     Returns:
         `h_ij / √(h_ii h_jj)` with h the root mean square of the Hessians over the points.
+
+    Raises:
+        InputError: if the points do not have shape `(n, dim)`, or there are none.
 
     Example:
         >>> import jax.numpy as jnp, numpy as np, involutive as inv

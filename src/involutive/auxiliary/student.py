@@ -31,6 +31,10 @@ class StudentTMixture(AbstractDistribution):
         product: whether a component is a product of univariate t in the coordinates `A_k (x - μ_k)`
             with `A_kᵀ A_k = S_k⁻¹`, instead of the multivariate t.
 
+    Raises:
+        InputError: if the shapes do not fit together, or degrees of freedom are not positive and
+            finite.
+
     Example:
         >>> import jax.numpy as jnp, jax.random as jr, involutive as inv
         >>> q = inv.StudentTMixture(jnp.ones(1), jnp.zeros((1, 2)), jnp.eye(2)[None], 3.0)

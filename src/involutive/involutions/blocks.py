@@ -137,6 +137,9 @@ class PermutationBlock(AbstractInvolution):
 
         With t(n) = t(n-1) + (n-1) t(n-2) the number of involutions, the last free point is fixed
         with probability t(n-1)/t(n), and else paired with a uniform other free point.
+
+        Raises:
+            InputError: if n is not a whole number of at least 1.
         """
         check_count("n", n)
         # the ratios t(k-1)/t(k), which unlike t itself do not overflow
@@ -155,7 +158,11 @@ class PermutationBlock(AbstractInvolution):
 
     @staticmethod
     def swap(n: int) -> "PermutationBlock":
-        """Exchange the two halves of an even number n of coordinates."""
+        """Exchange the two halves of an even number n of coordinates.
+
+        Raises:
+            InputError: if n is not a positive even number.
+        """
         check(check_count("n", n) % 2 == 0, f"a swap needs an even size, got {n}")
         return PermutationBlock(np.roll(np.arange(n), n // 2))
 
@@ -201,7 +208,11 @@ class SignFlipBlock(AbstractInvolution):
 
     @staticmethod
     def momentum(state_dim: int, aux_dim: int) -> "SignFlipBlock":
-        """Flip the auxiliary coordinates and leave the state's."""
+        """Flip the auxiliary coordinates and leave the state's.
+
+        Raises:
+            InputError: if a number of coordinates is not a whole number of at least 1.
+        """
         first, second = check_count("state_dim", state_dim), check_count("aux_dim", aux_dim)
         return SignFlipBlock(np.concatenate([np.ones(first), -np.ones(second)]))
 

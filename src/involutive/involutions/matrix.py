@@ -77,6 +77,9 @@ class MatrixBlock(AbstractInvolution):
         Args:
             key: an int seed or a JAX key.
             n: the number of coordinates.
+
+        Raises:
+            InputError: if n is not a whole number of at least 1.
         """
         check_count("n", n)
         key_v, key_w = jr.split(as_key(key))

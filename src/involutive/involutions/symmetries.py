@@ -33,6 +33,10 @@ class SignedPermutation(AbstractInvolution):
         sigma: the indices σ, their own inverse.
         signs: +1 or -1 for every coordinate.
 
+    Raises:
+        InputError: if `sigma` is no permutation with one sign each, or the map does not undo
+            itself.
+
     Example:
         >>> import jax.numpy as jnp, involutive as inv
         >>> flip = inv.SignedPermutation([1, 0, 2], [1, 1, -1])
@@ -77,6 +81,10 @@ class Symmetries(eqx.Module):
         flips: `(m, dim)`, the coordinates whose signs each flip changes together.
         dim: the number of coordinates.
         rotations: one-parameter groups of rotations, None if there is none.
+
+    Raises:
+        InputError: if `labels` are not matrices of different indices below `dim` with at least two
+            rows, or `flips` do not have shape `(m, dim)`.
 
     Example:
         >>> import involutive as inv

@@ -60,6 +60,9 @@ class Adaptation:
         learned_swaps: try affine transports between neighbours.
         seconds: no round begins that is expected to end after so many seconds; None for no limit.
 
+    Raises:
+        InputError: if `rounds`, `scans` or `ladders` is not a whole number of at least 1.
+
     Example:
         >>> import involutive as inv
         >>> inv.Adaptation(rounds=3, ladders=8).scans

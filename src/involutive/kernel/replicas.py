@@ -79,6 +79,11 @@ class Tempered(AbstractKernel):
         warmup: steps that `sample` discards by default.
         ladder: the measurements of the adaptation.
 
+    Raises:
+        InputError: if `target` is no `Target`, the reference is no distribution of its coordinates,
+            `betas` do not increase from 0 to 1, `scales` or `transports` do not fit the replicas,
+            or a number of leaps, scans or steps is too small.
+
     Example:
         >>> import involutive as inv, jax.numpy as jnp
         >>> from flowjax.distributions import Normal
@@ -194,7 +199,11 @@ class Tempered(AbstractKernel):
         )
 
     def move(self, noise: Noise, state: State) -> tuple[State, Info]:
-        """Make one step: `scans` scans. A chain that met a density of +inf stays where it is."""
+        """Make one step: `scans` scans. A chain that met a density of +inf stays where it is.
+
+        Raises:
+            InputError: if the state does not carry replicas, as one made by `init` does.
+        """
         check(
             isinstance(state.carried, Replicas),
             "a tempered kernel moves a state made by its own init, got one without replicas; "

@@ -43,6 +43,9 @@ class SymmetryMove(AbstractKernel):
         symmetries: what `inv.symmetries` found.
         initial: the distribution that chains start from when no positions are given.
 
+    Raises:
+        InputError: if the symmetries are of another number of coordinates, or there are none.
+
     Example:
         >>> import involutive as inv
         >>> target = inv.targets.gaussian(2)
@@ -101,6 +104,9 @@ class Symmetrised(AbstractDistribution):
         base: q, any FlowJAX distribution of one vector.
         symmetries: the generators of G; if G is large, a subgroup is used.
         most: the maximum number of elements of G.
+
+    Raises:
+        InputError: if `base` has another number of coordinates than the symmetries.
 
     Example:
         >>> import jax.numpy as jnp, involutive as inv

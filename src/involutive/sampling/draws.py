@@ -75,6 +75,9 @@ class Draws:
     def __getitem__(self, name: str) -> np.ndarray:
         """The draws of one variable, `(chains, draws, ...)`, constrained as the target reports it.
 
+        Raises:
+            InputError: if the target reports no variable of that name.
+
         Example:
             ```python
             import involutive as inv

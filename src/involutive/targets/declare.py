@@ -73,6 +73,9 @@ def real(*, shape: ShapeLike = (), dims: DimsLike = None) -> Parameter:
     Returns:
         The parameter, to be named in `Parameters`.
 
+    Raises:
+        InputError: if `shape` does not consist of positive whole numbers, or `dims` of names.
+
     Example:
         >>> import involutive as inv
         >>> inv.Parameters(mu=inv.real(shape=8, dims="school")).dim
@@ -90,6 +93,9 @@ def positive(*, shape: ShapeLike = (), dims: DimsLike = None) -> Parameter:
 
     Returns:
         The parameter, to be named in `Parameters`.
+
+    Raises:
+        InputError: if `shape` does not consist of positive whole numbers, or `dims` of names.
 
     Example:
         >>> import involutive as inv, jax.numpy as jnp
@@ -178,6 +184,10 @@ def simplex(count: int, *, shape: ShapeLike = (), dims: DimsLike = None) -> Para
     Returns:
         The parameter, to be named in `Parameters`.
 
+    Raises:
+        InputError: if `count` is not a whole number of at least 2, `shape` does not consist of
+            positive whole numbers, or `dims` of names.
+
     Example:
         >>> import involutive as inv
         >>> inv.Parameters(w=inv.simplex(3)).dim
@@ -197,6 +207,10 @@ def ordered(count: int, *, shape: ShapeLike = (), dims: DimsLike = None) -> Para
 
     Returns:
         The parameter, to be named in `Parameters`.
+
+    Raises:
+        InputError: if `count` is not a whole number of at least 2, `shape` does not consist of
+            positive whole numbers, or `dims` of names.
 
     Example:
         >>> import involutive as inv, jax.numpy as jnp

@@ -227,7 +227,12 @@ class Target(eqx.Module):
         return np.asarray(over_rows(self.log_density, points))
 
     def flatten(self, position: PyTree) -> Vector:
-        """Return a position, flat, shaped as `like`, or declared values by name, as one vector."""
+        """Return a position, flat, shaped as `like`, or declared values by name, as one vector.
+
+        Raises:
+            InputError: if the position does not hold `dim` numbers, or its names and shapes are not
+                those declared.
+        """
         if self.parameters is not None and isinstance(position, Mapping):
             return self.parameters.unconstrain(position)
         form = self.form or Form(position)
