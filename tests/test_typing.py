@@ -42,6 +42,7 @@ BAD = [
     'inv.MatrixBlock({"v": 1.0}, [1.0])',
     'inv.save(kernel, "proposal.inv")',
     'inv.load("proposal.inv", target).outcom',
+    'inv.learn(target, key=0, strategy="magic")',
     "inv.lern(target, key=0)",
 ]
 

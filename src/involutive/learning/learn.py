@@ -23,6 +23,7 @@ every evaluation, and importance weights judge the proposal in place of pilot ch
 """
 
 from dataclasses import replace
+from typing import Literal
 
 import jax.random as jr
 from flowjax.distributions import AbstractDistribution
@@ -78,7 +79,7 @@ def learn(
     start: AbstractKernel | None = None,
     budget: Budget | Number | None = None,
     settings: LearnSettings | None = None,
-    strategy: str = "pipeline",
+    strategy: Literal["pipeline", "bootstrap"] = "pipeline",
     checkpoint: PathLike | None = None,
     resume: bool = False,
     progress: bool | None = None,
