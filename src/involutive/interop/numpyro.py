@@ -26,7 +26,7 @@ require("numpyro", "numpyro")
 from numpyro.infer.mcmc import MCMCKernel  # noqa: E402
 from numpyro.util import is_prng_key  # noqa: E402
 
-USUAL_WARMUP = 1000  # the num_warmup that learns with the default effort
+USUAL_WARMUP = 1000  # allows learning the evaluations that its default sizes take
 STARTS = 100  # draws from X, of which the first with finite density is taken
 
 Learner = Callable[[Target, Key[Array, ""]], AbstractKernel]
@@ -86,8 +86,8 @@ class InvolutiveKernel(MCMCKernel):
 
     `MCMC(InvolutiveKernel(model), num_warmup=..., num_samples=...)` learns the proposal when
     warm-up begins, then freezes it: the warm-up steps let the chains settle. `num_warmup=1000`
-    learns with the default effort, fewer or more with proportionally less or more (0.02 to 4
-    times). Running again on the same data uses the same proposal.
+    allows learning as many density evaluations as its default sizes take, another number
+    proportionally fewer or more. Running again on the same data uses the same proposal.
 
     Args:
         model: a NumPyro model with continuous latent sites; or
