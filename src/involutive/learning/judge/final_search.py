@@ -4,7 +4,7 @@ Neither importance weights of q's own draws nor chains that start from q show wh
 final search computes p/q at many other places: draws of X shrunk and stretched, draws of q
 stretched, and points between draws of q. It climbs from the places with the largest p/q and from
 random ones, and estimates the mass of those it reaches whose p/q exceeds every p/q seen at q's
-draws (`coverage.py`). Mass that chains of the kernel do visit is not missed.
+draws (`diagnostics/coverage.py`). Mass that chains of the kernel do visit is not missed.
 """
 
 from collections.abc import Callable
