@@ -19,11 +19,13 @@ from jaxtyping import PyTree
 
 from involutive._xla.program import FACTORISE, inside, program_of, shape_of
 
-SEARCH_OPERATIONS = 20_000.0  # per evaluation, up to which a search of the default size is quick
-TRAINING_OPERATIONS = 100_000.0  # the same for training, which evaluates less
-MUCH = 3_000.0  # per evaluation or move, from which it is compiled to run fast
-TRIPS = 100  # assumed iterations of a loop that ends by a condition
-CALLBACK = 1e6  # assumed operations of a call back into Python
+# Operations per evaluation up to which learning keeps its default sizes: of the search, and of rounds
+# and trainings, which evaluate less. Both are guesses.
+SEARCH_OPERATIONS, TRAINING_OPERATIONS = 20_000.0, 100_000.0
+MUCH = 3_000.0  # operations per evaluation or move, from which slow compilation pays; a guess
+TRIPS = 100  # iterations counted for a loop that ends by a condition; a guess
+CALLBACK = 1e6  # operations counted for a call back into Python; a guess
+COSTLY = 10  # operations counted for one number of an `EXPENSIVE` function; a guess
 EXPENSIVE = {"exp", "log", "log1p", "expm1", "tanh", "logistic", "sin", "cos", "pow", "erf",
              "lgamma", "digamma", "erf_inv", "sqrt", "rsqrt", "div", "atan2", "cbrt"}  # fmt: skip
 
@@ -100,4 +102,4 @@ def _work(name: str, params: Mapping[str, Any], equation: JaxprEqn) -> float:
         return size * float(first[-1] if first else 1)
     if name.startswith(("reduce", "cum", "arg", "sort")):
         return float(np.prod(first))
-    return size * (10 if name in EXPENSIVE else 1)
+    return size * (COSTLY if name in EXPENSIVE else 1)
