@@ -1,38 +1,39 @@
 """`involutive bench`: its options; the package `bench` does the work, imported when needed."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from involutive.cli import machine
 from involutive.cli.arguments import check_clone
-from involutive.cli.options import Folder, Json, Names, Quiet, Seed, Small, names
+from involutive.cli.options import (
+    Clone,
+    Data,
+    Folder,
+    Json,
+    Merged,
+    Names,
+    Quiet,
+    RunSeconds,
+    Seed,
+    Seeds,
+    Small,
+    Suite,
+    names,
+)
 from involutive.cli.speech import Speech
 
 
 def bench(
     quick: Small = False,
     out: Folder = Path("results/bench"),
-    suite: Annotated[
-        str,
-        typer.Option(help="Suite of targets: default, field, evidence, posteriors or growth."),
-    ] = "default",
+    suite: Suite = "default",
     targets: Names = None,
     peers: Names = None,
-    seconds: Annotated[float | None, typer.Option(help="Time limit per run, in seconds.")] = None,
+    seconds: RunSeconds = None,
     seed: Seed = 0,
-    seeds: Annotated[int, typer.Option(help="Number of seeds, counted up from --seed.")] = 1,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder with the data files of --suite field.")
-    ] = None,
-    posteriordb: Annotated[
-        Path | None, typer.Option(help="Folder of a clone of posteriordb, for --suite posteriors.")
-    ] = None,
-    merge: Annotated[
-        str | None,
-        typer.Option(help="bench.json files to join, separated by commas; nothing is run."),
-    ] = None,
+    seeds: Seeds = 1,
+    data: Data = None,
+    posteriordb: Clone = None,
+    merge: Merged = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:

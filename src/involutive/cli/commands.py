@@ -34,11 +34,15 @@ from involutive.cli.options import (
     Dask,
     Distributed,
     Effective,
+    Evaluations,
     Folder,
     Json,
+    LearningCheckpoint,
+    LearningSeconds,
     LogZ,
     Process,
     Processes,
+    ProposalOut,
     Quiet,
     Resume,
     Samples,
@@ -108,21 +112,10 @@ def demo(
 @app.command()
 def learn(
     source: Source,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write the proposal to.")] = Path(
-        "proposal.inv"
-    ),
-    seconds: Annotated[
-        float | None,
-        typer.Option(help="Time limit for learning, in seconds; by default about five minutes."),
-    ] = None,
-    evaluations: Annotated[
-        int | None,
-        typer.Option(help="Maximum evaluations of the density; a gradient counts as three."),
-    ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="File in which to save the state of learning after every stage."),
-    ] = None,
+    out: ProposalOut = Path("proposal.inv"),
+    seconds: LearningSeconds = None,
+    evaluations: Evaluations = None,
+    checkpoint: LearningCheckpoint = None,
     resume: Resume = False,
     start: Start = None,
     workers: Workers = None,

@@ -1,4 +1,4 @@
-"""Options that several commands share, each defined once."""
+"""The options of commands, each defined once; those of one command alone stand at the end."""
 
 from pathlib import Path
 from typing import Annotated
@@ -95,6 +95,36 @@ Process = Annotated[
     typer.Option(
         "--process-id", envvar="JAX_PROCESS_ID", help="Number of this process, counted from 0."
     ),
+]
+
+# of `learn`
+ProposalOut = Annotated[Path, typer.Option("--out", "-o", help="File to write the proposal to.")]
+LearningSeconds = Annotated[
+    float | None,
+    typer.Option(help="Time limit for learning, in seconds; by default about five minutes."),
+]
+Evaluations = Annotated[
+    int | None,
+    typer.Option(help="Maximum evaluations of the density; a gradient counts as three."),
+]
+LearningCheckpoint = Annotated[
+    Path | None,
+    typer.Option(help="File in which to save the state of learning after every stage."),
+]
+
+# of `bench`
+Suite = Annotated[
+    str, typer.Option(help="Suite of targets: default, field, evidence, posteriors or growth.")
+]
+RunSeconds = Annotated[float | None, typer.Option(help="Time limit per run, in seconds.")]
+Seeds = Annotated[int, typer.Option(help="Number of seeds, counted up from --seed.")]
+Data = Annotated[Path | None, typer.Option(help="Folder with the data files of --suite field.")]
+Clone = Annotated[
+    Path | None, typer.Option(help="Folder of a clone of posteriordb, for --suite posteriors.")
+]
+Merged = Annotated[
+    str | None,
+    typer.Option(help="bench.json files to join, separated by commas; nothing is run."),
 ]
 
 
