@@ -19,8 +19,8 @@ from jaxtyping import PyTree
 
 from involutive._xla.program import FACTORISE, inside, program_of, shape_of
 
-# Operations per evaluation up to which learning keeps its default sizes: of the search, and of rounds
-# and trainings, which evaluate less. Both are guesses.
+# Operations per evaluation up to which learning keeps its default sizes: of the search, and of
+# rounds and trainings, which evaluate less. Both are guesses.
 SEARCH_OPERATIONS, TRAINING_OPERATIONS = 20_000.0, 100_000.0
 MUCH = 3_000.0  # operations per evaluation or move, from which slow compilation pays; a guess
 TRIPS = 100  # iterations counted for a loop that ends by a condition; a guess
