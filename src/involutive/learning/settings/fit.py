@@ -15,7 +15,8 @@ class FitSettings:
             [a guess]
         searches: maximum second searches, each after a refit with the modes of the previous one.
             [a guess]
-        far_draws: draws of X that the wide component covers. [a guess]
+        far_draws: draws of X that the wide component covers, and at most as many of the proposal or
+            of the points found. [a guess]
         complete_turns: maximum number of times that weighted draws are searched for modes that the
             normals at the tops found do not explain. [a guess]
         complete_climbs: maximum climbs from such draws each time. [a guess]
