@@ -209,7 +209,7 @@ def test_a_kernel_that_is_learned_again_goes_on_with_its_run(learned, tmp_path):
 
 def test_a_run_resumed_after_its_ladder_is_not_judged_again(fitted, monkeypatch):
     monkeypatch.setattr(module, "measure", None)
-    later = replace(fitted, ladder_ess=0.01, settled=False)
+    later = replace(fitted, ladder_ess=0.01, suffices=False)
     problem = posed()
     with Progress("learning", progress=False) as bar:
         run = Run(problem, SavedStages(None, problem), bar, later)
@@ -222,9 +222,14 @@ def test_a_run_resumed_after_its_ladder_is_not_judged_again(fitted, monkeypatch)
 def test_what_frugal_learning_weighed_is_not_lost(learned):
     doubtful = replace(learned.outcome, converged=False)
     tried = learned.recorded(replace(doubtful, ess_per_draw=0.08))
-    cut = learned.recorded(replace(doubtful, ended="interrupted", seconds=9.0))
+    ended = replace(doubtful, ended="interrupted", seconds=9000.0)
+    cut = learned.recorded(replace(ended, ess_per_draw=0.01))
     kept = better_of_both(tried, cut).outcome
-    assert (kept.ess_per_draw, kept.ended, kept.seconds) == (0.08, "interrupted", 9.0)
+    assert (kept.ess_per_draw, kept.ended, kept.seconds) == (0.08, "interrupted", 9000.0)
+    better = learned.recorded(ended)  # by a proposal that reaches more
+    assert better_of_both(tried, better) is better
+    at_once = learned.recorded(replace(ended, ess_per_draw=0.0, evaluations=0, seconds=0.0))
+    assert better_of_both(tried, at_once).outcome.evaluations == tried.outcome.evaluations
     assert better_of_both(tried, learned) is learned and better_of_both(None, cut) is cut
     assert Given(None, None, None, tried).spent.evaluations == tried.outcome.evaluations
 

@@ -12,7 +12,7 @@ from involutive.learning.budget import Budget
 from involutive.learning.fit.mixture import Components
 from involutive.learning.frugal import frugal as frugal_module
 from involutive.learning.frugal.archive import Archive
-from involutive.learning.frugal.ascents import Frame, Trail, ascend
+from involutive.learning.frugal.ascents import Frame, Trail, ascend_quasi_newton
 from involutive.learning.frugal.explore import explore
 from involutive.learning.frugal.frugal import should_be_frugal
 from involutive.learning.frugal.later_search import later_search
@@ -90,7 +90,7 @@ def test_ascents_find_top_and_hessian_and_keep_every_evaluation():
     heights = log_density(starts)
     calls[0] = 0
     trail = Trail(BatchedDensity(target.log_density, 3), Frame(np.zeros(3), np.full(3, 3.0)))
-    climbed = ascend(trail, starts, heights, rng, settings.frugal, gradients=False)
+    climbed = ascend_quasi_newton(trail, starts, heights, rng, settings.frugal, gradients=False)
     assert calls[0] == sum(map(len, trail.points)) == sum(map(len, trail.log_p))
     counted = np.exp(np.concatenate([part.log_weights for part in trail.normals])).sum()
     assert counted == pytest.approx(calls[0])

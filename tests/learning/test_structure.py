@@ -100,7 +100,7 @@ def test_nothing_is_searched_for_around_the_proposal_of_before(monkeypatch):
     coupled = proposal(2.0, 0.6, 0)
     after = try_structures(problem_of(), fitted_of(coupled))
     assert after.looked == Looked() and after.proposal.kernel is coupled.kernel
-    assert not after.settled  # as for any proposal that is no structure
+    assert not after.suffices  # as for any proposal that is no structure
 
 
 def test_a_proposal_is_not_judged_on_the_few_draws_that_are_left():
@@ -114,7 +114,7 @@ def test_a_proposal_is_not_judged_on_the_few_draws_that_are_left():
     assert spending.evaluations == 0
     larger = problem_of(budget=Budget(evaluations=6_000))
     spending = larger.spend(1.0, Cost())
-    assert affordable_draws(larger, spending, law) == 6_000
+    assert affordable_draws(larger, spending, law) == 3_000
     with pytest.raises(OutOfBudget):  # a hierarchy evaluates the density for every draw
         affordable_draws(larger, spending, funnel_proposal()[1])
 
@@ -188,3 +188,19 @@ def test_modes_that_a_search_left_out_are_found_by_the_weights():
     assert complete_modes(problem, spending, space, more, jr.key(3)).modes == 25
     poor = replace(found, factors=factors / 100)  # p/q is large everywhere
     assert complete_modes(problem, spending, space, poor, jr.key(4)) is poor
+
+
+def test_what_is_known_to_be_missed_stays_on_record(monkeypatch):
+    """A last search that reaches nothing does not say that the structure covers everything."""
+    problem, fitted = problem_of(), fitted_of(proposal(2.0, 0.1, 4))
+    none = Climbed.none(2, ROWS.dtype)
+    seen = MissedModes(ROWS[:3] + 50.0, none, 7)
+    narrow = proposal(0.1, 0.5, 0)
+    monkeypatch.setattr(structure, "second_search", lambda *a, **k: MissedModes(ROWS[:0], none, 0))
+    monkeypatch.setattr(structure, "_best_structure", lambda *a: narrow)
+    spending = problem.spend(1.0, Cost())
+    kept, best = structure._fit_again(
+        problem, spending, fitted, narrow, seen, [jr.key(i) for i in range(8)], jr.key(9)
+    )
+    assert best.kernel is narrow.kernel
+    assert kept.looked.new == 3

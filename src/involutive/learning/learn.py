@@ -181,7 +181,7 @@ def _pipeline(run: Run, given: Given) -> Learned:
     problem, last = run.problem, run.last
     try:
         if last is None:
-            if problem.plan.too_small:
+            if problem.plan.too_small and given.samples is None:
                 return best_so_far(problem, None, "budget")
             run.begin(1)
             last = run.keep(_first(problem, given))
@@ -216,15 +216,17 @@ def _judge(run: Run, fitted: Fitted) -> tuple[Fitted, Learned | None, bool]:
         run.bar.update(ess_per_draw=fitted.proposal.ess)
         if _worth_measuring(fitted, problem):
             run.begin(4)
-            learned = measure(problem, fitted, jr.clone(problem.keys.judge))
+            keys = problem.keys
+            key = keys.judge_structure if fitted.structured else keys.judge
+            learned = measure(problem, fitted, key)
             if pilot_confirms(learned, fitted.proposal.ess, problem.settings):
                 return fitted, learned, True
             promised = fitted.proposal.ess
-            fitted = run.last = with_pilot_ess(problem, fitted, learned)
+            fitted = run.remember(with_pilot_ess(problem, fitted, learned))
             if fitted.structured and promised >= problem.settings.poor > fitted.proposal.ess:
                 # a proposal that is poor is composed with other local moves
                 learned = measure(problem, fitted, jr.fold_in(problem.keys.early, 5))
-                fitted = run.last = with_pilot_ess(problem, fitted, learned)
+                fitted = run.remember(with_pilot_ess(problem, fitted, learned))
         if fitted.structured:
             break
         run.begin(2)
@@ -236,9 +238,9 @@ def _judge(run: Run, fitted: Fitted) -> tuple[Fitted, Learned | None, bool]:
 def _worth_measuring(fitted: Fitted, problem: Problem) -> bool:
     """Whether pilot chains are to judge a fit before anything else is tried."""
     if fitted.structured:
-        return fitted.settled or fitted.symmetries is not None
+        return fitted.suffices or fitted.symmetries is not None
     covers = fitted.missed <= problem.settings.missed
-    return fitted.settled or (covers and fitted.proposal.ess >= problem.settings.poor)
+    return fitted.suffices or (covers and fitted.proposal.ess >= problem.settings.poor)
 
 
 def _refine(run: Run, judged: Fitted, learned: Learned | None) -> Learned:

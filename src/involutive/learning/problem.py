@@ -36,6 +36,8 @@ class Keys(NamedTuple):
     finish: Key[Array, ""]
     early: Key[Array, ""]
     replicas: Key[Array, ""]
+    given: Key[Array, ""]
+    judge_structure: Key[Array, ""]
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,15 @@ class Problem:
         """The same problem with the keys of pass `number`; the first pass is 0."""
         if number == 0:
             return self
+        return self._with_keys(8 + number)
+
+    def for_frugal(self) -> "Problem":
+        """The same problem with other keys, for frugal learning: a pipeline may follow it."""
+        return self._with_keys(7)
+
+    def _with_keys(self, number: int) -> "Problem":
         # stages fold smaller numbers into `early` themselves
-        key = jr.fold_in(self.keys.early, 8 + number)
+        key = jr.fold_in(self.keys.early, number)
         return replace(self, keys=Keys(*split(key, len(Keys._fields))))
 
     def has_time(self, seconds: Number) -> bool:

@@ -77,9 +77,12 @@ class Given(NamedTuple):
 
 def better_of_both(tried: Learned | None, learned: Learned) -> Learned:
     """The pipeline's kernel, unless it was cut short and frugal learning has weighed one before."""
-    now = learned.outcome
-    if tried is None or now.converged or now.ended == "finished":
+    if tried is None:
         return learned
-    return tried.recorded(
-        replace(tried.outcome, ended=now.ended, evaluations=now.evaluations, seconds=now.seconds)
-    )
+    now, then = learned.outcome, tried.outcome
+    if now.converged or now.ended == "finished" or now.ess_per_draw > then.ess_per_draw:
+        return learned
+    # a pipeline that was cut short before its first result has counted nothing
+    evaluations = max(now.evaluations, then.evaluations)
+    seconds = max(now.seconds, then.seconds)
+    return tried.recorded(replace(then, ended=now.ended, evaluations=evaluations, seconds=seconds))

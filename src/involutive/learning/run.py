@@ -43,6 +43,10 @@ class Run:
         self.bar.stage(STAGES[number - 1], number, len(STAGES))
 
     def keep(self, result: StageT) -> StageT:
-        """Make a result the newest one, save it and return it."""
-        self.last = self.saved.write(result)
+        """Make a stage's result the newest one, save it and return it."""
+        return self.remember(self.saved.write(result))
+
+    def remember(self, result: StageT) -> StageT:
+        """Make a result the newest one without saving it: a run that is resumed makes it again."""
+        self.last = result
         return result

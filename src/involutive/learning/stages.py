@@ -155,7 +155,7 @@ class Fitted:
         states: positions from which the chains of the next round start.
         fresh: the draws of the last round alone.
         rounds: number of rounds made.
-        settled: whether fitting has ended: the proposal suffices, or another round gains nothing.
+        suffices: whether the proposal promises enough to be measured before anything else is tried.
         missed: share of the points found that q does not cover.
         looked: the record of the searches for modes that may be missing.
         cost: what all stages so far cost.
@@ -164,6 +164,7 @@ class Fitted:
             found or none were looked for.
         structured: whether structured proposals were tried.
         measured: the best kernel that pilot chains have measured so far.
+        unchanged: whether the last round changed neither the draws nor the proposal by much.
         polished: whether the proposal was trained at full length after the rounds.
         ladder_ess: effective draws per draw of the proposal that replicas were tried with, None if
             they were not.
@@ -175,7 +176,7 @@ class Fitted:
     states: np.ndarray
     fresh: np.ndarray
     rounds: int
-    settled: bool
+    suffices: bool
     missed: Number
     looked: Looked
     cost: Cost
@@ -183,5 +184,6 @@ class Fitted:
     symmetries: Symmetries | None = None
     structured: bool = False
     measured: AbstractKernel | None = None
+    unchanged: bool = False
     polished: bool = False
     ladder_ess: Number | None = None

@@ -6,7 +6,7 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
-from involutive._xla.batched import BatchedDistribution
+from involutive._xla.batched import BatchedDistribution, OutOfBudget
 from involutive.auxiliary import GaussianMixture
 from involutive.auxiliary.defensive import DefensiveMixture
 from involutive.bijections.whitening import Whitening
@@ -20,7 +20,7 @@ from involutive.learning.find.climbs import Climbed
 from involutive.learning.find.search import gradients_useful
 from involutive.learning.fit.mixture import Components, components_of
 from involutive.learning.outcome import Learned
-from involutive.learning.problem import Problem
+from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import SearchSettings
 from involutive.learning.stages import Cost, Found
 from involutive.sampling.draws import Draws
@@ -50,7 +50,13 @@ def as_initial(
 def from_samples(problem: Problem, samples: ArrayLike) -> Found:
     """(Approximate) draws of the target, in place of a search."""
     draws = check_samples(samples, problem.target.dim)
-    return replace(_found(problem, draws, problem.keys.find, Cost()), given=True)
+    spending = problem.spend(problem.settings.budget.fit, Cost())
+    try:
+        found = _found(problem, spending, draws, problem.keys.find)
+    except OutOfBudget:  # nothing is known of the draws; a mixture of them needs no evaluation
+        none = Climbed.none(problem.target.dim, draws.dtype).laplace(problem.settings.search)
+        found = Found(draws, draws[:0], *none, -np.inf, False, False, spending.cost)
+    return replace(found, given=True)
 
 
 def from_kernel(problem: Problem, kernel: AbstractKernel, spent: Cost) -> Found:
@@ -66,7 +72,8 @@ def from_kernel(problem: Problem, kernel: AbstractKernel, spent: Cost) -> Found:
     law = BatchedDistribution(proposal_law(kernel.proposal))
     key_points, key_far = split(problem.keys.find, 2)
     points = law.draws(key_points, problem.settings.particles)
-    found = _found(problem, points, key_far, spent)
+    spending = problem.spend(problem.settings.budget.fit, spent)
+    found = _found(problem, spending, points, key_far)
     tops, factors, log_masses = _components(kernel.proposal, problem.settings.search.given_lightest)
     return replace(found, tops=tops, factors=factors, log_masses=log_masses)
 
@@ -111,11 +118,16 @@ def _components(proposal: Kernel, lightest: Number) -> tuple[np.ndarray, np.ndar
     return tops, roots, mixture.log_weights[heavy]
 
 
-def _found(problem: Problem, points: np.ndarray, key: Key[Array, ""], spent: Cost) -> Found:
-    """Given points in place of a search: those of a finite density, as many as are affordable."""
+def _found(problem: Problem, spending: Spending, points: np.ndarray, key: Key[Array, ""]) -> Found:
+    """Given points in place of a search: those of a finite density, as many as are affordable.
+
+    Raises:
+        OutOfBudget: if too few of them can be looked at.
+    """
     settings = problem.settings
-    spending = problem.spend(settings.budget.search, spent)
     room = spending.density.left / 2  # beside what follows
+    if room < settings.search.given_least:
+        raise OutOfBudget
     if len(points) > room:
         points = points[np.linspace(0, len(points) - 1, int(room)).astype(int)]
     points = finite_points(spending.density, points.astype(spending.density.dtype))

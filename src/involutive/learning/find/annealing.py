@@ -88,7 +88,7 @@ def resampled(
     return Annealed(picked, log_mean(log_weights))
 
 
-class Tempered(NamedTuple):
+class TemperedDensity(NamedTuple):
     """`log X(x) + β (log p(x) - log X(x))` at rows, and its gradients."""
 
     density: BatchedDensity
@@ -145,7 +145,7 @@ def anneal(
         beta = min(beta + rise, 1.0)
         try:
             points, size = _move_particles(
-                Tempered(density, x, beta), points, size, rng, settings, gradients
+                TemperedDensity(density, x, beta), points, size, rng, settings, gradients
             )
             if beta >= 1.0:
                 return Annealed(points, log_z)
@@ -157,7 +157,7 @@ def anneal(
 
 
 def _move_particles(
-    tempered: Tempered,
+    tempered: TemperedDensity,
     points: np.ndarray,
     size: Number,
     rng: np.random.Generator,

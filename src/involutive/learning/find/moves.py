@@ -10,7 +10,7 @@ import numpy as np
 
 
 @runtime_checkable
-class Density(Protocol):
+class DensityOfRows(Protocol):
     """A density that moves can evaluate: log densities of rows, and gradients for HMC."""
 
     def values(self, points: np.ndarray) -> np.ndarray: ...
@@ -26,7 +26,7 @@ class Particles(NamedTuple):
     gradients: np.ndarray | None
 
     @classmethod
-    def at(cls, density: Density, points: np.ndarray, gradients: bool) -> "Particles":
+    def at(cls, density: DensityOfRows, points: np.ndarray, gradients: bool) -> "Particles":
         """Evaluate the density at points."""
         if gradients:
             return cls(points, *density.gradients(points))
@@ -34,7 +34,7 @@ class Particles(NamedTuple):
 
 
 def move(
-    density: Density,
+    density: DensityOfRows,
     particles: Particles,
     factor: np.ndarray,
     size: float | np.ndarray,
@@ -72,7 +72,7 @@ def _where_accepted(accepted: np.ndarray, new: Particles, old: Particles) -> Par
 
 
 def _leapfrog(
-    density: Density,
+    density: DensityOfRows,
     particles: Particles,
     gradient: np.ndarray,
     factor: np.ndarray,

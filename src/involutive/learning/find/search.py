@@ -53,6 +53,7 @@ def _find(
     density, settings, search = spending.density, problem.settings, problem.settings.search
     x = BatchedDistribution(problem.initial, density.block)
     draws, log_weights, log_share = _first_draws(density, x, key_start, settings)
+    given = _given_points(density, initial, draws.dtype, search)
     gradients = density.left > search.frugal_climb and gradients_useful(density, draws, search)
     hmc = gradients and density.dim > search.walk_dims
     climbed = Climbed.none(density.dim, draws.dtype)
@@ -72,8 +73,7 @@ def _find(
                 density, climbed.starts[spikes], annealed.log_z, key_beside, settings, hmc
             )
         )
-    if initial is not None and not isinstance(initial, AbstractDistribution):
-        found.append(_inside(density, np.asarray(initial, dtype=draws.dtype)))
+    found.append(given)
     points = _finite(np.concatenate(found))
     counts = ~spikes & ~(climbed.log_masses < annealed.log_z - search.lighter_nats)
     heavy = _finite(np.concatenate([climbed.points[counts], annealed.points]))
@@ -260,8 +260,18 @@ def _points_near_spikes(
         return starts[:0]
 
 
-def _inside(density: BatchedDensity, points: np.ndarray) -> np.ndarray:
-    """The given points with a finite density; none where the budget does not allow to look."""
+def _given_points(
+    density: BatchedDensity,
+    initial: AbstractDistribution | ArrayLike | None,
+    dtype: np.dtype,
+    search: SearchSettings,
+) -> np.ndarray:
+    """The points that the user gave and whose density is finite, as many as are affordable."""
+    if initial is None or isinstance(initial, AbstractDistribution):
+        return np.zeros((0, density.dim), dtype)
+    points = np.asarray(initial, dtype=dtype)
+    room = max(int(min(search.given_share * density.left, len(points))), 1)
+    points = points[np.linspace(0, len(points) - 1, room).astype(int)]
     try:
         return finite_points(density, points)
     except OutOfBudget:

@@ -21,10 +21,10 @@ import numpy as np
 from flowjax.distributions import AbstractDistribution
 from jaxtyping import Array, Key
 
-from involutive._xla.batched import BatchedDensity, OutOfBudget
+from involutive._xla.batched import GRADIENT, BatchedDensity, OutOfBudget
 from involutive.auxiliary import GaussianMixture, standard_normal
 from involutive.auxiliary.em import em_student_t
-from involutive.auxiliary.hierarchical import Hierarchical
+from involutive.auxiliary.hierarchical import Hierarchical, evaluations_within
 from involutive.auxiliary.products import ProductMixture, blocks_of, interactions
 from involutive.core.keys import split
 from involutive.involutions.symmetries import Symmetries
@@ -75,7 +75,7 @@ def product(
     points, settings = fitted.found.points, _for_blocks(problem.settings)
     count = settings.structure.interaction_points
     some = points[:: max(len(points) // count, 1)][:count]
-    needed = 3 * problem.target.dim * len(some)  # Hessians
+    needed = GRADIENT * problem.target.dim * len(some)  # Hessians
     if not spending.allows(needed):
         raise OutOfBudget
     spending.note(needed)
@@ -138,7 +138,7 @@ def hierarchical(
     centre, target = np.median(points, axis=0), problem.target
     wide = standard_normal(len(parents))
     marginal = _LogMarginal(Hierarchical(target, wide, parents, centre))
-    each = 3 * (target.dim - len(parents)) + 1
+    each = evaluations_within(Hierarchical(target, wide, parents, centre)) + 1
     left = density.left / each
     own = BatchedDensity(marginal, len(parents), density.block, left, density.deadline)
     try:

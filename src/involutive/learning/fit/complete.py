@@ -8,13 +8,14 @@ reach their tops, which join the others. EM could only stretch components of oth
 import numpy as np
 from jaxtyping import Array, Key
 
-from involutive._xla.batched import OutOfBudget
+from involutive._xla.batched import GRADIENT, OutOfBudget
 from involutive.core.keys import generator, split
 from involutive.learning.find.climbs import Climbed, climb
 from involutive.learning.fit.importance import laplace_mixture
 from involutive.learning.fit.mixture import Components
 from involutive.learning.fit.weighted import FittedMixture, Space
 from involutive.learning.problem import Problem, Spending
+from involutive.learning.settings import LearnSettings
 from involutive.learning.stages import Found
 
 
@@ -54,7 +55,7 @@ def _climbed(
     settings, sample = problem.settings, judged.sample
     level = sample.log_z + np.log(settings.fit.beyond)
     excess = _log_ratio(space, judged.mixture, sample.points)
-    worst = np.argsort(-excess, kind="stable")[: settings.fit.complete_climbs]
+    worst = np.argsort(-excess, kind="stable")[: _affordable_climbs(settings, spending)]
     worst = worst[excess[worst] > level]
     starts = space.colour(sample.points[worst]).astype(spending.density.dtype)
     if not len(starts):
@@ -64,6 +65,12 @@ def _climbed(
     lacking = _log_ratio(space, judged.mixture, space.whiten(climbed.tops)) > level
     lacking &= climbed.log_masses > sample.log_z - settings.search.lighter_nats
     return Climbed(*(part[lacking] for part in climbed))
+
+
+def _affordable_climbs(settings: LearnSettings, spending: Spending) -> int:
+    """As many climbs as in a second search, within a share of the evaluations that are left."""
+    most = settings.fit.complete_share * spending.density.left / (GRADIENT * settings.climb_steps)
+    return int(min(settings.second_search * settings.climbers, most))
 
 
 def _log_ratio(space: Space, mixture: Components, points: np.ndarray) -> np.ndarray:

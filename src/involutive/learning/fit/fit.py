@@ -62,6 +62,7 @@ def _search_again(
     If the budget ends on the way, the mixture stays as it is and the record says what is missing.
     """
     settings, looked = problem.settings, Looked(len(found.starts), problem.settings.widths)
+    lacking = found.points[:0]
     # a poor mixture fails to cover modes that the first search did find
     turns = settings.fit.searches if fitted.ess >= settings.fit.reaches else 0
     for key_turn in split(key, turns):
@@ -70,15 +71,17 @@ def _search_again(
             problem, spending, around_mixture(space, fitted), partial(_uncovered, space, fitted),
             fitted.sample.log_z, found.gradients, key_search,
         )  # fmt: skip
-        looked = replace(looked, second=looked.second + seen.num_reached, new=len(seen.points))
+        # a search that reached nothing says nothing of places that are known to be missed
+        lacking = np.concatenate([lacking, seen.points])
+        looked = replace(looked, second=looked.second + seen.num_reached, new=len(lacking))
         if not len(seen.points):
             break
         found = found.joined_by(seen.points)
         try:
             new = components_of_missed(space, fitted, seen, key_seeds)
             fitted = with_components(space, fitted, new, generator(key_refit))
-            # those that are missed even now; only a further search could say more
-            looked = replace(looked, new=int(_uncovered(space, fitted, seen.points).sum()))
+            lacking = lacking[_uncovered(space, fitted, lacking)]
+            looked = replace(looked, new=len(lacking))
         except OutOfBudget:
             break
     return found, fitted, looked
@@ -133,11 +136,11 @@ def _as_fitted(
         draws = space.colour(picked).astype(dtype)
     try:
         missed = float(np.mean(space.uncovered(fitted, space.whiten(found.must_cover))))
-    except OutOfBudget:
-        missed = 0.0
+    except OutOfBudget:  # all that is known is whether a second search has found something
+        missed = float(looked.new > 0)
     helped = found.gradients and problem.target.dim > settings.search.walk_dims
     helped = helped and settings.fit.reaches <= fitted.ess < settings.poor
-    settled = (fitted.ess >= settings.suffices or helped) and missed <= settings.missed
+    suffices = (fitted.ess >= settings.suffices or helped) and missed <= settings.missed
     states = found.points[rng.permutation(len(found.points))[: settings.round_chains]]
     cost = spending.cost
     reached: list[Row] = [{"seconds": cost.seconds, "ess": fitted.ess}]
@@ -147,7 +150,7 @@ def _as_fitted(
         effective=effective(sample.log_p - sample.log_s),
     )  # fmt: skip
     return Fitted(
-        found, proposal, draws, states, found.points[:0], 0, settled, missed, looked, cost, reached
+        found, proposal, draws, states, found.points[:0], 0, suffices, missed, looked, cost, reached
     )
 
 
@@ -156,7 +159,7 @@ def train_on_points(problem: Problem, fitted: Fitted) -> Fitted:
 
     Couplings come in rounds.
     """
-    if fitted.settled or fitted.proposal.ess >= problem.settings.fit.reaches:
+    if fitted.suffices or fitted.proposal.ess >= problem.settings.fit.reaches:
         return fitted
     spending = problem.spend(problem.settings.budget.structure, fitted.cost)
     settings = replace(problem.settings.brief(0.0), components=None)
@@ -178,7 +181,7 @@ def train_on_points(problem: Problem, fitted: Fitted) -> Fitted:
         fitted,
         proposal=replace(better, history=history),
         draws=fitted.found.points,
-        settled=False,
+        suffices=False,
         cost=cost,
         reached=[*fitted.reached, {"seconds": cost.seconds, "ess": better.ess}],
     )

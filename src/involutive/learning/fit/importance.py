@@ -214,7 +214,7 @@ def _fit_to_more_draws(
         return best
     least, most = (int(share * draws) for share in fit.polish_bounds)
     if best.ess < settings.trusts_weights:  # weights do not tell yet which components are needed
-        size = int(np.clip(fit.component_draws * len(best.mixture.means), least, most))
+        size = int(np.clip(_affordable_points(*best.mixture.means.shape, fit), least, most))
         best = _fit_until_gains_end(space, best, size, rng, settings.trusts_weights)
     few = _merge_if_as_good(space, best)
     starts = [best] if few is best else [few, best]
@@ -222,7 +222,6 @@ def _fit_to_more_draws(
         starts.append(guess)
     for start in starts:
         count, dim = start.mixture.means.shape
-        least = min(max(least, fit.component_draws * count), most)
         size = int(np.clip(_affordable_points(count, dim, fit), least, most))
         polished = _fit_until_gains_end(space, start, size, rng, settings.good_enough)
         best = max(best, polished, key=lambda f: f.ess)
@@ -234,7 +233,9 @@ def _fit_to_more_draws(
 def _affordable_points(count: int, dim: int, settings: FitSettings) -> float:
     """How many points' responsibilities EM computes in a fraction of a second."""
     by_count, by_size = settings.em_points
-    return min(by_count / count, by_size / (count * dim**2))
+    affordable = min(by_count / count, by_size / (count * dim**2))
+    # many components have few draws each then: a few times as long is well spent
+    return min(max(affordable, settings.component_draws * count), settings.em_longer * affordable)
 
 
 def _merge_if_as_good(space: Space, fitted: FittedMixture) -> FittedMixture:

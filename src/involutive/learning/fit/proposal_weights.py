@@ -17,8 +17,8 @@ def affordable_draws(problem: Problem, spending: Spending, law: AbstractDistribu
         OutOfBudget: if the budget allows too few, on which any candidate may look good.
     """
     settings = problem.settings.structure
-    # q is drawn from and evaluated at its draws, and evaluated at points found
-    allowed = spending.density.left / (1 + 3 * evaluations_within(law))
+    # p and q at draws of q, which cost as much as q's values, and at as many points found
+    allowed = spending.density.left / (2 + 3 * evaluations_within(law))
     if allowed < settings.least_sample or not spending.allows():
         raise OutOfBudget
     return int(min(settings.sample, allowed))

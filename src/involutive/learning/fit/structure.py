@@ -35,7 +35,7 @@ from involutive.training.likelihood import proposal_law
 def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
     """The best of the mixture and the structured proposals that the budget allows to try."""
     fitted = replace(fitted, structured=True)
-    if fitted.settled or fitted.proposal.ess >= problem.settings.suffices:
+    if fitted.suffices or fitted.proposal.ess >= problem.settings.suffices:
         return fitted
     spending = problem.spend(problem.settings.budget.structure, fitted.cost)
     *keys, key_again, key_find, key_refit, key_last = split(problem.keys.structure, 12)
@@ -51,7 +51,7 @@ def try_structures(problem: Problem, fitted: Fitted) -> Fitted:
     reached: list[Row] = [*fitted.reached, {"seconds": cost.seconds, "ess": best.ess}]
     # rounds train mixtures and couplings, and would discard a good structure
     enough = problem.settings.poor if structured else problem.settings.suffices
-    return replace(fitted, proposal=best, cost=cost, settled=best.ess >= enough, reached=reached)
+    return replace(fitted, proposal=best, cost=cost, suffices=best.ess >= enough, reached=reached)
 
 
 def _symmetries(
@@ -87,8 +87,9 @@ def _best_structure(
                 for i, (name, law) in enumerate(make(problem, spending, fitted, key_fit)):
                     key_law = jr.fold_in(key_judge, i)
                     best = _keep_better(problem, spending, fitted, best, name, law, key_law)
-        except OutOfBudget:
-            break
+        except OutOfBudget:  # another candidate may cost less
+            if not spending.allows(problem.settings.structure.least_sample):
+                break
         enough = best.ess >= problem.settings.poor
     return best
 
@@ -114,8 +115,24 @@ def _fit_again(
     history = [*best.history, *new.history[len(fitted.proposal.history) :]]
     if new.kernel is fitted.proposal.kernel:
         return wider, replace(best, history=history)
+    lacking = _still_lacking(problem, spending, new.kernel, seen.points, jr.fold_in(key, 2))
     wider, _ = _second_search_around(problem, spending, wider, new.kernel, key)
-    return wider, replace(new, history=history)
+    looked = replace(wider.looked, new=wider.looked.new + lacking)
+    return replace(wider, looked=looked), replace(new, history=history)
+
+
+def _still_lacking(
+    problem: Problem, spending: Spending, kernel: Kernel, points: np.ndarray, key: Key[Array, ""]
+) -> int:
+    """How many points a proposal does not cover; all of them if the budget does not tell."""
+    law = kernel.auxiliary
+    try:
+        sample = affordable_draws(problem, spending, law)
+        _, at = weighted_draws(spending, law, sample, key)
+        level = float(at.max()) + np.log(problem.settings.fit.beyond)
+        return int(uncovered(spending, law, level, points).sum())
+    except OutOfBudget:
+        return len(points)
 
 
 def _second_search_around(
@@ -168,7 +185,7 @@ def _keep_better(
     _, at = weighted_draws(spending, law, sample, key)
     metrics = chain_metrics(at, at, at, np.zeros(len(at)))
     points = fitted.found.must_cover
-    points = points[:: max(len(points) // sample, 1)]
+    points = points[:: max(-(-len(points) // sample), 1)]
     level = at.max() + np.log(settings.fit.beyond)
     missed = float(np.mean(uncovered(spending, law, level, points)))
     row: Row = {"stage": name, **metrics, "missed": missed}

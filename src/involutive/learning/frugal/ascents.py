@@ -79,7 +79,7 @@ class Slopes(NamedTuple):
     basis: np.ndarray | None = None
 
 
-def ascend(
+def ascend_quasi_newton(
     trail: Trail,
     starts: np.ndarray,
     heights: np.ndarray,

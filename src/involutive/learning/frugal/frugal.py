@@ -54,7 +54,8 @@ def should_be_frugal(problem: Problem) -> bool:
 def _seconds_per_call(problem: Problem) -> float:
     """Seconds per call of a density on the host: the minimum of a few timings.
 
-    One that takes a good share of the budget decides alone: calls are expensive by far.
+    One that takes a good share of the budget decides alone: calls are expensive by far. The first
+    one of a pool does not, as it may have to start the workers.
     """
     rows = problem.target.log_density.rows  # type: ignore[attr-defined]
     box, frugal = problem.target.black_box, problem.settings.frugal
@@ -66,7 +67,8 @@ def _seconds_per_call(problem: Problem) -> float:
         began = time.perf_counter()
         rows(points)
         found.append((time.perf_counter() - began) / each)
-        if found[-1] * each > frugal.timed_share * problem.plan.seconds:
+        long = found[-1] * each > frugal.timed_share * problem.plan.seconds
+        if long and (each == 1 or len(found) > 1):
             break
     return min(found)
 
@@ -89,6 +91,8 @@ def learn_frugally(
         saved: saves every result.
         bar: shows progress.
     """
+
+    problem = problem.for_frugal()
 
     def stage(number: int) -> None:
         bar.stage(STAGES[number - 1], number, len(STAGES))

@@ -11,7 +11,7 @@ from involutive.learning.find.climbs import Climbed, different_tops, laplace, lo
 from involutive.learning.find.search import gradients_useful
 from involutive.learning.fit.mixture import Components
 from involutive.learning.frugal.archive import Archive
-from involutive.learning.frugal.ascents import Frame, Trail, ascend
+from involutive.learning.frugal.ascents import Frame, Trail, ascend_quasi_newton
 from involutive.learning.problem import Problem, Spending
 from involutive.learning.settings import LearnSettings
 
@@ -61,7 +61,9 @@ def search(
     try:
         for low in range(0, len(points), frugal.ascents):
             rows = slice(low, low + frugal.ascents)
-            climbed = ascend(trail, points[rows], heights[rows], rng, frugal, gradients)
+            climbed = ascend_quasi_newton(
+                trail, points[rows], heights[rows], rng, frugal, gradients
+            )
             parties.append(_with_hessians(spending, climbed, settings) if gradients else climbed)
             done = merge_tops_of_one_hill(trail, _concatenated(parties, density.dim), settings)
             parties = [done]

@@ -25,7 +25,7 @@ from involutive.core.errors import InputError
 from involutive.core.keys import generator, split
 from involutive.core.statistics import log_mean_exp
 from involutive.core.types import Number
-from involutive.diagnostics.coverage import ABOVE, STARTS, missed
+from involutive.diagnostics.coverage import ABOVE, DRAWS, HILLS, STARTS, missed
 from involutive.diagnostics.search import LEAST_EFFECTIVE
 from involutive.kernel.kernel import Kernel
 from involutive.kernel.replicas import Tempered
@@ -135,10 +135,34 @@ def _at_cost(outcome: Outcome, spending: Spending) -> Outcome:
 def estimate_missed(
     problem: Problem, spending: Spending, proposal: Kernel, key: Key[Array, ""]
 ) -> FinalSearch:
-    """Estimate the share of the mass that an independence proposal misses."""
-    key_own, key_x, key_rng = split(key, 3)
-    p, rng, settings = spending.density, generator(key_rng), problem.settings.look
+    """Estimate the share of the mass that an independence proposal misses.
+
+    Raises:
+        OutOfBudget: if the budget does not allow it.
+    """
+    p, settings = spending.density, problem.settings.look
     q = BatchedDistribution(proposal_law(proposal), p.block)
+    within = evaluations_within(q.law)
+    # beside places, q is drawn from, and evaluated at draws, at ends of climbs and around hills
+    rows = 2 * settings.own_draws + 2 * STARTS + HILLS * DRAWS
+    if within and not spending.allows(within * rows):
+        raise OutOfBudget
+    try:
+        return _searched(problem, p, q, proposal, key)
+    finally:
+        spending.note(within * (q.evaluations + settings.own_draws))
+
+
+def _searched(
+    problem: Problem,
+    p: BatchedDensity,
+    q: BatchedDistribution,
+    proposal: Kernel,
+    key: Key[Array, ""],
+) -> FinalSearch:
+    """Compare p and q at many places, climb from the largest ratios, and weigh what is there."""
+    key_own, key_x, key_rng = split(key, 3)
+    rng, settings = generator(key_rng), problem.settings.look
     climbs = _climb_count(problem, p)
     drawn = proposal_draws(proposal, settings.own_draws, key_own)
     drawn = drawn[np.isfinite(drawn).all(axis=1)]
@@ -162,7 +186,6 @@ def estimate_missed(
     starts = starts[np.isfinite(p.values(starts))]
     gradient = problem.target.has_gradient
     found = missed(p, q, drawn, starts, log_z, top, rng, gradient, climbs)
-    spending.note(evaluations_within(q.law) * (q.evaluations + len(drawn)))
     share = _share(found.log_mass - log_z)
     level = max(top, log_z + ABOVE) - ABOVE / 2
     return FinalSearch(
@@ -194,11 +217,14 @@ def _log_ratios_of_chains(learned: Learned, spending: Spending, key: Key[Array, 
     places = finite_points(p, drawn)[: settings.chains]
     if len(places) < settings.chains:
         return np.zeros(0)
-    step = settings.chains * (evaluations_per_step(learned.kernel) + 1)  # and p at kept states
+    within = evaluations_within(q.law)
+    # and p and q at kept states
+    step = settings.chains * (evaluations_per_step(learned.kernel) + 1 + within)
     if not spending.allows(settings.steps * step):
         raise OutOfBudget
     trace = run_chains(learned.kernel, places, settings.steps, key_chains, spending)
     rows = trace.position[:, trace.position.shape[1] // 2 :].reshape(-1, p.dim)
+    spending.note(within * len(rows))
     return _log_ratio(p, q, rows)
 
 
@@ -307,5 +333,7 @@ def _log_ratio(p: BatchedDensity, q: BatchedDistribution, points: np.ndarray) ->
 
 
 def _share(log_odds: Number) -> float:
-    """The share of the total that has those log odds against the rest."""
+    """The share of the total that has those log odds against the rest; all of it if unknown."""
+    if np.isnan(log_odds):
+        return 1.0
     return float(1 / (1 + np.exp(-min(log_odds, 700.0)))) if log_odds > -700.0 else 0.0

@@ -46,7 +46,7 @@ def measure(problem: Problem, fitted: Fitted, key: Key[Array, ""]) -> Learned:
     gradients = fitted.proposal.ess < settings.poor and fitted.found.gradients
     proposal = pruned(fitted.proposal)
     start = proposal_law(proposal.kernel)  # without the wide normal: few chains start far out
-    if fitted.rounds == 0 and fitted.settled and plain:
+    if fitted.rounds == 0 and fitted.suffices and plain:
         local = move_within_modes(proposal.kernel, gradients, settings.refine)
         kernel = with_wide_component(proposal.kernel, key_cover, settings)
         proposal = replace(proposal, kernel=kernel)
@@ -91,7 +91,7 @@ def with_pilot_ess(problem: Problem, fitted: Fitted, learned: Learned) -> Fitted
     proposal = replace(fitted.proposal, ess=min(fitted.proposal.ess, outcome.ess_per_draw))
     spent = Cost(outcome.evaluations, outcome.seconds)
     measured = best_measured(problem, fitted, learned)
-    return replace(fitted, proposal=proposal, settled=False, cost=spent, measured=measured)
+    return replace(fitted, proposal=proposal, suffices=False, cost=spent, measured=measured)
 
 
 def pilot_starts(
@@ -107,16 +107,21 @@ def pilot_starts(
     tries = judge.mixture_tries if is_mixture(kernel) else judge.place_tries
     near = proposal_draws(kernel, tries * count, key)
     far = fitted.found.starts[: judge.place_tries * count]
-    try:
-        near, far = finite_points(spending.density, near), finite_points(spending.density, far)
-    except OutOfBudget:  # nothing is known of them, and chains start at finite densities only
-        near, far = near[:0], far[:0]
+    near, far = _finite_part(spending, near), _finite_part(spending, far)
     near = near if len(near) else fitted.draws
     elsewhere = started_elsewhere(np.arange(count)) & (len(far) > 0)
     places = near[np.resize(np.arange(len(near)), count)].copy()
     if len(far):
         places[elsewhere] = far[np.resize(np.arange(len(far)), int(elsewhere.sum()))]
     return places, elsewhere
+
+
+def _finite_part(spending: Spending, places: np.ndarray) -> np.ndarray:
+    """Places of a finite density; none where the budget does not allow to look."""
+    try:
+        return finite_points(spending.density, places)
+    except OutOfBudget:
+        return places[:0]
 
 
 def best_composition(

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from involutive._xla.compilation import on_device
+from involutive.auxiliary.hierarchical import evaluations_within
 from involutive.core.keys import split
 from involutive.core.types import Number
 from involutive.kernel.composite import Mixture
@@ -34,7 +35,8 @@ from involutive.sampling.trace import Trace
 def another_round_allowed(problem: Problem, fitted: Fitted, last_seconds: Number) -> bool:
     """Whether the budget allows another round, judged by the duration of the last."""
     settings = problem.settings
-    if fitted.settled or fitted.rounds >= settings.most_rounds:
+    ended = fitted.suffices or fitted.unchanged or fitted.polished
+    if ended or fitted.rounds >= settings.most_rounds:
         return False
     if not problem.has_time(settings.refine.training_seconds) or _hopeless(fitted, settings):
         return False
@@ -72,7 +74,7 @@ def next_round(problem: Problem, fitted: Fitted) -> Fitted:
         states=_finite_states(trace),
         fresh=fresh,
         rounds=fitted.rounds + 1,
-        settled=unchanged and proposal.ess < refine.gains * seen,
+        unchanged=unchanged and proposal.ess < refine.gains * seen,
         cost=cost,
         reached=[
             *fitted.reached[:-1],
@@ -93,7 +95,8 @@ def _run(
         problem.target, on_device(fitted.draws), key_local, settings, gradients=gradients,
         initial=problem.initial,
     )  # fmt: skip
-    spending.note(tuning_evaluations(gradients, refine) + 2 * refine.judged)
+    judged = 2 * refine.judged * (1 + evaluations_within(fitted.proposal.kernel.auxiliary))
+    spending.note(tuning_evaluations(gradients, refine) + judged)
     shares = [refine.local_share, 1 - refine.local_share]
     mover = Mixture(
         [local, with_wide_component(fitted.proposal.kernel, key_cover, settings)], shares
@@ -128,7 +131,7 @@ def polish(problem: Problem, fitted: Fitted) -> Fitted:
     better = proposal if proposal.ess > fitted.proposal.ess else fitted.proposal
     better = replace(better, history=proposal.history)
     reached: list[Row] = [*fitted.reached, {"seconds": cost.seconds, "ess": better.ess}]
-    return replace(fitted, proposal=better, cost=cost, reached=reached, settled=True, polished=True)
+    return replace(fitted, proposal=better, cost=cost, reached=reached, polished=True)
 
 
 def _hopeless(fitted: Fitted, settings: LearnSettings) -> bool:
@@ -148,13 +151,13 @@ def train_on_draws(problem: Problem, found: Found) -> Fitted | Found:
     if settings is None:
         return replace(found, cost=spending.cost)
     draws = found.points
-    proposal = _trained(problem, spending, draws, None, settings, problem.keys.rounds)
+    proposal = _trained(problem, spending, draws, None, settings, problem.keys.given)
     cost = spending.cost
     reached: list[Row] = [{"seconds": cost.seconds, "ess": proposal.ess}]
     states = draws[: problem.settings.round_chains]
     looked = Looked(len(found.starts))
-    settled = proposal.ess >= problem.settings.poor  # else structures are tried first
-    return Fitted(found, proposal, draws, states, draws[:0], 0, settled, 0.0, looked, cost, reached)
+    enough = proposal.ess >= problem.settings.poor  # else structures are tried first
+    return Fitted(found, proposal, draws, states, draws[:0], 0, enough, 0.0, looked, cost, reached)
 
 
 def _affordable_training(spending: Spending, settings: LearnSettings) -> LearnSettings | None:

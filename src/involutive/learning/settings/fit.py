@@ -19,7 +19,8 @@ class FitSettings:
             of the points found. [a guess]
         complete_turns: maximum number of times that weighted draws are searched for modes that the
             normals at the tops found do not explain. [a guess]
-        complete_climbs: maximum climbs from such draws each time. [a guess]
+        complete_share: maximum share of the evaluations left that climbs from such draws take each
+            time. [a guess]
         complete_above: acceptance rate of a proposal from those normals, below which p/q says
             nothing about missing modes. [a guess]
         em_iterations: maximum iterations of EM from scratch. [a guess]
@@ -49,13 +50,13 @@ class FitSettings:
             one judges it. [a guess]
         judged_share: size of the sample that judges a mixture, per size that it is fitted to.
             [a guess]
-        polish_share: batch size, as a share of `fit_draws`, if modes joined or a mixture is poor.
-            [a guess]
+        polish_share: batch size, as a share of `fit_draws`, if modes joined. [a guess]
         polish_bounds: bounds on that share if the batch has as many draws as EM can afford.
             [a guess]
         em_points: what EM computes in a fraction of a second: points times components, and points
             times components times squared dimension. [a guess]
-        component_draws: minimum draws per component in such a batch, up to those bounds. [a guess]
+        component_draws: draws per component that such a batch should have. [a guess]
+        em_longer: maximum factor by which EM may take longer for it. [a guess]
         found_share: share of the points found that seed components beside weighted draws; also the
             number of points that join the first sample, as a share of its size. [a guess]
         helps: factor of effective draws that more components or draws must gain. [a guess]
@@ -86,7 +87,7 @@ class FitSettings:
     searches: int = 4
     far_draws: int = 1000
     complete_turns: int = 6
-    complete_climbs: int = 128
+    complete_share: Number = 0.1
     complete_above: Number = 0.4
     em_iterations: int = 60
     em_rise: Number = 1e-4
@@ -112,6 +113,7 @@ class FitSettings:
     polish_bounds: tuple[Number, Number] = (0.5, 4.0)
     em_points: tuple[Number, Number] = (1e7, 7e8)
     component_draws: int = 300
+    em_longer: Number = 4.0
     found_share: Number = 0.25
     helps: Number = 1.02
     nearly: Number = 0.93

@@ -67,7 +67,7 @@ class LearnSettings:
         em_steps: iterations of EM per batch of weighted draws. [a guess]
         most_batches: maximum batches of weighted draws in the last fit. [a guess]
         good_enough: effective draws per draw at which nothing more is added. [a guess]
-        suffices: effective draws per draw of a weighted mixture that ends learning. [recipe]
+        suffices: effective draws per draw of a mixture from which no structure is tried. [recipe]
         trusts_weights: effective draws per draw above which importance weights choose components.
             [a guess]
         poor: effective draws per draw below which a local move precedes every proposal. [recipe]

@@ -72,6 +72,8 @@ class SearchSettings:
         beyond_ends: how far lines between two components extend beyond them, as a share of their
             distance. [a guess]
         line_spread: sd around those lines, in whitened units. [a guess]
+        given_share: maximum share of the evaluations left in which given points are looked at.
+            [a guess]
         given_points: maximum points of given draws from which X is made. [a guess]
         given_lightest: minimum weight of a component of a given kernel that learning starts from.
             [a guess]
@@ -136,6 +138,7 @@ class SearchSettings:
     again_stretches: tuple[Number, ...] = (2.0, 4.0)
     beyond_ends: Number = 0.5
     line_spread: Number = 0.1
+    given_share: Number = 0.25
     given_points: int = 2000
     given_lightest: Number = 0.01
     given_least: int = 20
