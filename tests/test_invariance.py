@@ -26,7 +26,7 @@ import involutive as inv
 from involutive.bijections.couplings import mlp
 from involutive.involutions.rotations import Rotation, Rotations
 from involutive.kernel.classical import a_nice_network
-from involutive.kernel.kernel import AbstractKernel, Kernel, Proposal, State, settle
+from involutive.kernel.kernel import AbstractKernel, Kernel, Proposed, State, settle
 from zoo import additive, bent, spline
 
 CHAINS, STEPS, BLOCK = 100_000, 12, 1000
@@ -297,7 +297,7 @@ def test_leaves_its_target_invariant_and_moves(make):
 # ── planted bugs ────────────────────────────────────────────────────────────────────────────────
 
 
-def decide(key: Key[Array, ""], state: State, proposal: Proposal) -> tuple[State, Any]:
+def decide(key: Key[Array, ""], state: State, proposal: Proposed) -> tuple[State, Any]:
     """Accept a proposal with probability `min(1, exp(log_ratio))`."""
     return settle(jr.exponential(key, dtype=proposal.log_ratio.dtype), state, proposal)
 

@@ -206,7 +206,7 @@ def test_draws_of_the_covered_mixture_have_its_density(getkey):
 
 def invariance(kernel, exact, key, bug=None, least=0.3):
     """The largest z-score of first and second moments after steps from exact draws."""
-    from involutive.kernel.kernel import Proposal, settle
+    from involutive.kernel.kernel import Proposed, settle
 
     proposal = kernel.proposal
 
@@ -214,7 +214,7 @@ def invariance(kernel, exact, key, bug=None, least=0.3):
         noise, _, level = proposal.draw(key)
         found = proposal.propose(state, noise)
         if bug is not None:
-            found = Proposal(found.state, found.auxiliary, bug(found.log_ratio), found.reversible)
+            found = Proposed(found.state, found.auxiliary, bug(found.log_ratio), found.reversible)
         return settle(level, state, found)[0]
 
     @jax.jit

@@ -21,7 +21,7 @@ NEVER = -1e30  # stands for a log density of -inf or NaN, so that no difference 
 STEP = 2.38  # standard: over √d, the best step of a random walk in sds of the target
 
 
-class Annealed(NamedTuple):
+class SetParticles(NamedTuple):
     """Particles of one posterior, `(particles, dim)`, with log p(x, D)."""
 
     x: Float[Array, "particles dim"]
@@ -42,7 +42,7 @@ def annealed(
     observed: Observed,
     key: Key[Array, ""],
     settings: AmortiseSettings | ManySettings,
-) -> Annealed:
+) -> SetParticles:
     """Particles of the posterior of one padded data set; mapped over data sets by the caller."""
     key_start, key_run = jr.split(key)
     particles, temperatures = settings.particles, settings.temperatures
@@ -73,7 +73,7 @@ def annealed(
         return jax.lax.scan(move, cloud, jnp.arange(settings.moves))[0], None
 
     cloud, _ = jax.lax.scan(cool, Cloud(x, log_p(x), log_r(x)), jnp.arange(temperatures))
-    return Annealed(cloud.x, cloud.log_p)
+    return SetParticles(cloud.x, cloud.log_p)
 
 
 def _where(chosen: Bool[Array, " n"], new: Array, old: Array) -> Array:

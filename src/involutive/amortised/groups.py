@@ -44,7 +44,7 @@ Result = tuple[SetVerdict, SetDraws]
 Finished = Iterator[tuple[list[int], list[Result]]]
 
 
-class Task(NamedTuple):
+class GroupTask(NamedTuple):
     """A group as it is sent to a worker, where the kernel is kept under its token."""
 
     token: str
@@ -127,12 +127,12 @@ class Groups:
                 f"{type(error).__name__}: {first_line(error)}"
             ) from error
 
-    def _task(self, token: str, kernel: bytes, part: list[int]) -> Task:
+    def _task(self, token: str, kernel: bytes, part: list[int]) -> GroupTask:
         rows = np.resize(part, self.sizes.settings.group)
         key, impl = np.asarray(jr.key_data(self.root)), str(jr.key_impl(self.root))
         x64 = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
         data = jax.tree.map(np.asarray, self._data(rows))
-        return Task(token, kernel, data, rows, key, impl, self.sizes, len(part), x64)
+        return GroupTask(token, kernel, data, rows, key, impl, self.sizes, len(part), x64)
 
 
 def _in_flight(
@@ -204,7 +204,7 @@ def unpacked(sent: bytes) -> FamilyKernel:
 _kernels: dict[str, FamilyKernel] = {}  # on a worker, by token: a kernel that is kept compiles once
 
 
-def work(task: Task) -> list[Result]:
+def work(task: GroupTask) -> list[Result]:
     """Run a group on a worker."""
     if bool(jax.config.jax_enable_x64) != task.x64:  # type: ignore[attr-defined]
         jax.config.update("jax_enable_x64", task.x64)

@@ -19,7 +19,7 @@ from involutive._version import __version__
 from involutive._xla.compilation import jit_once, on_device
 from involutive.amortised.family import Family
 from involutive.amortised.layout import DataSet, Layout, Observed
-from involutive.amortised.network import Estimator, Proposal
+from involutive.amortised.network import Estimator, SetProposal
 from involutive.amortised.objective import proposal_of, sums_of
 from involutive.amortised.settings import ManySettings
 from involutive.amortised.summary import Sums
@@ -155,7 +155,7 @@ class FamilyKernel(eqx.Module):
         observed = jax.tree.map(on_device, self.family.layout.padded(data))
         return _sums(self.estimator, self.family, observed)
 
-    def parts(self, target: Target, proposal: Proposal, step: Number) -> Parts:
+    def parts(self, target: Target, proposal: SetProposal, step: Number) -> Parts:
         """The kernel of one data set from its proposal; it may be traced."""
         g, mixture = proposal
         q = proposal.law

@@ -55,7 +55,7 @@ class Given(AbstractBijection):
         return self.bijection.inverse_and_log_det(y, self.condition)
 
 
-class Proposal(NamedTuple):
+class SetProposal(NamedTuple):
     """The proposal of one posterior: a mixture, and the coordinates that it is a mixture in."""
 
     g: AbstractBijection
@@ -108,14 +108,14 @@ class Estimator(eqx.Module):
         """The summary of a data set."""
         return self.summary(rows, mask)
 
-    def proposal(self, sums: Sums, share: Number = SHARE) -> Proposal:
+    def proposal(self, sums: Sums, share: Number = SHARE) -> SetProposal:
         """The proposal, whose mixture has a heavy-tailed cover of that share."""
         out = self.head(self.summary.pooled(sums))
         cut = mixture_size(self.components, self.dim)
         g = self.white
         if self.flow is not None:
             g = Chain([self.white, Given(self.flow, out[cut:])])
-        return Proposal(g, self._mixture(out[:cut], share))
+        return SetProposal(g, self._mixture(out[:cut], share))
 
     def _mixture(self, out: Float[Array, " parameters"], share: Number) -> DefensiveMixture:
         k, dim = self.components, self.dim

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from involutive.amortised.family import Family
 from involutive.amortised.layout import MASK, Observed
-from involutive.amortised.network import Estimator, Proposal
+from involutive.amortised.network import Estimator, SetProposal
 from involutive.amortised.settings import AmortiseSettings
 from involutive.amortised.summary import Sums
 from involutive.core.types import Number
@@ -87,7 +87,7 @@ def sums_of(estimator: Estimator, family: Family, observed: Observed) -> Sums:
 
 def proposal_of(
     estimator: Estimator, family: Family, observed: Observed, share: Number
-) -> Proposal:
+) -> SetProposal:
     """The proposal of one padded data set."""
     return estimator.proposal(sums_of(estimator, family, observed), share)
 

@@ -19,7 +19,7 @@ from involutive._xla.compilation import jit_once
 from involutive.amortised.anneal import annealed
 from involutive.amortised.kernel import FamilyKernel, Parts
 from involutive.amortised.layout import Observed
-from involutive.amortised.network import Proposal
+from involutive.amortised.network import SetProposal
 from involutive.amortised.objective import sums_of
 from involutive.amortised.refine import refined
 from involutive.amortised.settings import ManySettings
@@ -118,7 +118,7 @@ def _fitted(
     observed: Observed,
     key: Key[Array, ""],
     settings: ManySettings,
-) -> Proposal:
+) -> SetProposal:
     """The network's proposal, its mixture fitted to the data set in coordinates that stay."""
     proposal = many.estimator.proposal(sums_of(many.estimator, many.family, observed))
 

@@ -34,7 +34,7 @@ COUNTS = (1, 2, 3, 4, 6, 8)  # components tried by `fit_mixture`. A guess
 
 
 @dataclass(frozen=True)
-class Fitted:
+class StudentTFit:
     """A mixture fitted by EM: its parameters and the mean log likelihood of the draws.
 
     Attributes:
@@ -68,7 +68,7 @@ def em_student_t(
     means: ArrayLike | None = None,
     seed: int = 0,
     gain: float = GAIN,
-) -> Fitted:
+) -> StudentTFit:
     """Fit a mixture of Student-t distributions to weighted draws.
 
     Args:
@@ -179,7 +179,7 @@ class _Em:
         self.shapes = np.tile(np.diag(spread / k ** (2 / dim)), (k, 1, 1))
         self.degrees = np.full(k, 4.0 if degrees is None else float(degrees))
 
-    def run(self, gain: float) -> Fitted:
+    def run(self, gain: float) -> StudentTFit:
         last = value = -np.inf
         for _ in range(SWEEPS):
             logs, squares = self._log_densities()
@@ -189,7 +189,7 @@ class _Em:
                 break
             last = value
             self._maximise(self.omega[:, None] * np.exp(logs - total[:, None]), squares)
-        return Fitted(self.weights, self.means, self.shapes, self.degrees, self.product, value)
+        return StudentTFit(self.weights, self.means, self.shapes, self.degrees, self.product, value)
 
     def _log_densities(self) -> tuple[np.ndarray, np.ndarray]:
         """`(n, k)` log w t(x), and squared distances `(n, k)`, for products `(n, k, dim)`."""

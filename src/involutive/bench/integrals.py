@@ -17,18 +17,18 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class Cost(NamedTuple):
+class IntegralCost(NamedTuple):
     """What one estimate took."""
 
     seconds: float
     evaluations: float | None
 
 
-def cost(row: Row) -> Cost:
+def cost(row: Row) -> IntegralCost:
     """Seconds and evaluations of log Z alone, or of the run where it comes with the draws."""
     if row.get("alone_seconds") is not None:
-        return Cost(row["alone_seconds"], row["alone_evaluations"])
-    return Cost(row["setup_seconds"] + row["sampling_seconds"], row["evaluations"])
+        return IntegralCost(row["alone_seconds"], row["alone_evaluations"])
+    return IntegralCost(row["setup_seconds"] + row["sampling_seconds"], row["evaluations"])
 
 
 def table(header: Row, rows: Sequence[Row]) -> list[str]:

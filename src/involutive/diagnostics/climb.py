@@ -14,7 +14,7 @@ SETTLED = 1e-4  # nats that a step must gain, or the climb has ended; a guess
 STEEPEST = 1e100  # derivatives are cut there: no square overflows, eigenvalues are reliable
 
 
-def climb(
+def climb_by_gradient(
     rows: BatchedDensity, points: np.ndarray, scale: np.ndarray, reach: np.ndarray, steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Move every point uphill.

@@ -12,7 +12,7 @@ import numpy as np
 
 from involutive._xla.batched import BatchedDensity, BatchedDistribution
 from involutive.core.statistics import log_mean_exp
-from involutive.diagnostics.climb import STEEPEST, climb, climb_blind
+from involutive.diagnostics.climb import STEEPEST, climb_blind, climb_by_gradient
 
 STARTS = 512  # climbs; measured by `python -m involutive.bench.evidence --refuse`
 BLIND = 200  # climbs of a density without a gradient; a guess
@@ -25,7 +25,7 @@ ABOVE = 3.0  # nats above log Z from which p/q is called high; a guess
 
 
 @dataclass(frozen=True)
-class Missed:
+class MissedMass:
     """Mass of the target that lies where the proposal has next to none.
 
     Attributes:
@@ -46,7 +46,7 @@ def missed(
     p: BatchedDensity, q: BatchedDistribution, drawn: np.ndarray, wide: np.ndarray,
     log_z: float, top: float,
     rng: np.random.Generator, gradient: bool = True, climbs: int = STARTS,
-) -> Missed:  # fmt: skip
+) -> MissedMass:  # fmt: skip
     """Look for mass of p that q does not cover.
 
     Args:
@@ -65,14 +65,14 @@ def missed(
     lengths = np.ones(0)
     if gradient:
         reach = np.full(len(starts), np.sqrt(p.dim))
-        ends, values = climb(p, starts, scale, reach, STEPS)
+        ends, values = climb_by_gradient(p, starts, scale, reach, STEPS)
     else:
         starts = starts[rng.permutation(len(starts))[:BLIND]]
         ends, values, lengths = climb_blind(p, starts, scale, STEPS, rng)
     level = max(top, log_z + ABOVE)
     high = np.isfinite(values) & (values > q.values(ends) + level)
     if not high.any():
-        return Missed()
+        return MissedMass()
     hills = _distinct(ends[high], values[high], scale)
     if gradient:
         factors = np.stack([_factor(h, scale) for h in p.hessians(hills).astype(np.float64)])
@@ -80,7 +80,7 @@ def missed(
         width = max(float(np.median(lengths[high])), 1e-3)
         factors = np.tile(np.diag(scale * width), (len(hills), 1, 1))
     log_mass = _mass(p, q, hills, factors, level, rng)
-    return Missed(log_mass, hills)
+    return MissedMass(log_mass, hills)
 
 
 def _wider(drawn: np.ndarray, climbs: int, rng: np.random.Generator) -> np.ndarray:

@@ -23,7 +23,7 @@ from involutive._xla.compilation import jit_once
 from involutive.core.errors import InputError, check, check_count
 from involutive.core.keys import KeyLike, as_key, generator, split
 from involutive.core.statistics import pareto_k, rhat
-from involutive.diagnostics.coverage import Missed, missed
+from involutive.diagnostics.coverage import MissedMass, missed
 from involutive.diagnostics.estimators import beyond, bridge, effective_share, importance
 from involutive.diagnostics.measured import Estimate, Evidence
 from involutive.kernel.classical import random_walk
@@ -161,7 +161,7 @@ class _Verdict(NamedTuple):
     backward: np.ndarray
     importance: Estimate
     bridge: Estimate
-    outside: Missed
+    outside: MissedMass
 
     def withheld(self) -> list[str]:
         """Reasons to withhold log Z."""
@@ -279,7 +279,7 @@ def _mass_outside(
     estimate: Estimate,
     top: float,
     key: Key[Array, ""],
-) -> Missed:
+) -> MissedMass:
     """Search for mass where p/q exceeds `top`, the largest ratio of q's draws."""
     rng = generator(key)
     wide = _wide_starts(kernel, law, key, rng)

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from involutive._xla.batched import BatchedDensity
-from involutive.diagnostics.climb import climb
+from involutive.diagnostics.climb import climb_by_gradient
 
 STEPS = (12, 60)  # gradients to the points half-way up, and from there to the ends; a guess
 DROP = 0.2  # nats; a guess: a dip that deep is called a valley
@@ -53,12 +53,12 @@ def hills(rows: BatchedDensity, points: np.ndarray, uphill: bool = True) -> np.n
         count = min(6, len(points))
         reach = np.maximum(KDTree(white).query(white, k=count)[0][:, -1], 1e-6)
         for steps in STEPS:
-            sets.append(climb(rows, sets[-1], scale, reach, steps)[0])
+            sets.append(climb_by_gradient(rows, sets[-1], scale, reach, steps)[0])
         sets = sets[1:]
     cloud = np.concatenate(sets)
     marks = _spread_out(cloud / scale)
     values = rows.values(cloud[marks]).astype(np.float64)
-    graph = Groups(values)
+    graph = Hills(values)
     _join_neighbours(rows, graph, cloud[marks], values, scale)
     far, nearest = KDTree(cloud[marks] / scale).query(cloud / scale)
     near = (far <= CLOSE * np.sqrt(cloud.shape[1])).reshape(len(sets), -1)
@@ -72,7 +72,7 @@ def hills(rows: BatchedDensity, points: np.ndarray, uphill: bool = True) -> np.n
     return np.unique(graph.labels()[nearest[-1]], return_inverse=True)[1]
 
 
-class Groups:
+class Hills:
     """Sets of points that grow together, each with its highest log density.
 
     Args:
@@ -114,7 +114,7 @@ def _spread_out(white: np.ndarray) -> np.ndarray:
 
 
 def _join_neighbours(
-    rows: BatchedDensity, graph: Groups, points: np.ndarray, values: np.ndarray, scale: np.ndarray
+    rows: BatchedDensity, graph: Hills, points: np.ndarray, values: np.ndarray, scale: np.ndarray
 ) -> None:
     if len(points) < 2:
         return
@@ -125,7 +125,7 @@ def _join_neighbours(
 
 
 def _join_groups(
-    rows: BatchedDensity, graph: Groups, points: np.ndarray, values: np.ndarray, scale: np.ndarray
+    rows: BatchedDensity, graph: Hills, points: np.ndarray, values: np.ndarray, scale: np.ndarray
 ) -> None:
     """Try segments between groups, at their nearest points and at their tops, until none joins."""
     white = points / scale
@@ -145,7 +145,7 @@ def _join_groups(
 
 def _join_level(
     rows: BatchedDensity,
-    graph: Groups,
+    graph: Hills,
     points: np.ndarray,
     values: np.ndarray,
     first: np.ndarray,

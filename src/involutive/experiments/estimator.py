@@ -35,7 +35,7 @@ from involutive.targets.benchmarks import mog6
 from involutive.training.fit import TrainConfig, fit
 from involutive.training.mgan.config import MganConfig
 from involutive.training.mgan.critics import Critic
-from involutive.training.mgan.objective import Memory, Mgan
+from involutive.training.mgan.objective import Mgan, MganMemory
 from involutive.training.mgan.rollouts import (
     NEVER,
     Rollout,
@@ -187,7 +187,7 @@ def _trained(config: Config, key: Key[Array, ""]) -> tuple[Kernel, Critic]:
     return done.kernel, _critic(done.memory)
 
 
-def _critic(memory: Memory) -> Critic:
+def _critic(memory: MganMemory) -> Critic:
     assert memory.critics.states is not None
     return memory.critics.states
 

@@ -32,7 +32,7 @@ from involutive.kernel.state import (
     Flag,
     Info,
     KeyBits,
-    Proposal,
+    Proposed,
     Scalar,
     State,
     Vector,
@@ -173,7 +173,7 @@ class Kernel(AbstractKernel):
 
     def propose(
         self, state: State, auxiliary: Vector, log_auxiliary: Scalar | None = None
-    ) -> Proposal:
+    ) -> Proposed:
         """Apply f to (φ, π) and return the new point with the log acceptance ratio.
 
         `log_auxiliary` is log Y(π), or log Y(π|φ), if it is known already.
@@ -188,7 +188,7 @@ class Kernel(AbstractKernel):
         finite = jnp.all(jnp.isfinite(moved)) & ~jnp.isnan(log_ratio)
         reversible = self._returns(z, moved) & (log_det > -jnp.inf)
         log_ratio = jnp.where(finite & reversible, log_ratio, -jnp.inf)
-        return Proposal(State(position, log_density), returned, log_ratio, reversible)
+        return Proposed(State(position, log_density), returned, log_ratio, reversible)
 
     @property
     def conditional(self) -> bool:
@@ -248,7 +248,7 @@ def evaluate(target: Target, position: Vector) -> Scalar:
     return jnp.asarray(target.log_density(position), position.dtype)
 
 
-def settle(level: Scalar, state: State, proposal: Proposal) -> tuple[State, Info]:
+def settle(level: Scalar, state: State, proposal: Proposed) -> tuple[State, Info]:
     """Accept a proposal if its log ratio is above `-level`, an exponential variate.
 
     The level is -log u for u in (0, 1], so a ratio of zero is never accepted. A proposal of density

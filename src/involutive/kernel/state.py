@@ -73,7 +73,7 @@ class Info(NamedTuple):
         return self.accepted
 
 
-class Proposal(NamedTuple):
+class Proposed(NamedTuple):
     """The point to which f maps (φ, π), and the log of the acceptance ratio."""
 
     state: State

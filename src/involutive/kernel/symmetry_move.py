@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from involutive.core.errors import check
 from involutive.involutions.symmetries import MOST_ELEMENTS, Symmetries
-from involutive.kernel.kernel import AbstractKernel, Info, Proposal, State, evaluate, settle
+from involutive.kernel.kernel import AbstractKernel, Info, Proposed, State, evaluate, settle
 from involutive.targets.target import Target
 
 
@@ -90,7 +90,7 @@ class SymmetryMove(AbstractKernel):
         density = evaluate(self.target, moved)
         ratio = density - state.log_density
         ratio = jnp.where(jnp.isnan(ratio), -jnp.inf, ratio)
-        proposal = Proposal(State(moved, density), moved[:0], ratio, jnp.array(True))
+        proposal = Proposed(State(moved, density), moved[:0], ratio, jnp.array(True))
         return settle(noise.accept, state, proposal)
 
 

@@ -23,7 +23,7 @@ SHORT, LONG = 0.25, 1.0  # seconds: a quicker chunk is followed by a longer one,
 
 
 @dataclass
-class Run:
+class ChainRun:
     """One run of chains.
 
     Attributes:

@@ -25,7 +25,7 @@ from involutive.sampling.checkpoint import Checkpoint
 from involutive.sampling.devices import Share, share_of
 from involutive.sampling.draws import Draws
 from involutive.sampling.recorder import Recorder
-from involutive.sampling.run import Run
+from involutive.sampling.run import ChainRun
 from involutive.sampling.runner import Chains, width_on_host
 from involutive.sampling.same_run import same_run, saved_block
 from involutive.sampling.starts import check_positions
@@ -111,7 +111,7 @@ def sample(
     if checkpoint is not None:
         same = same_run(kernel, initial, settings)
         saved = Checkpoint(checkpoint, same, kernel.target, share.ids, resume)
-    run = Run(chains, recorder, num_warmup, num_samples, watch, saved)
+    run = ChainRun(chains, recorder, num_warmup, num_samples, watch, saved)
     run.begin(initial)
     interrupted = run.finish(progress)
     ended = {"interrupted": interrupted, "elsewhere": initial is None and kernel.starts is not None}
@@ -183,7 +183,7 @@ def _settings(
     }
 
 
-def _provenance(run: Run, share: Share) -> dict[str, Any]:
+def _provenance(run: ChainRun, share: Share) -> dict[str, Any]:
     """The provenance of the draws of a finished run."""
     kernel = run.chains.kernel
     return {

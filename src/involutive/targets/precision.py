@@ -24,7 +24,7 @@ _TOLD: set[tuple[str, int]] = set()
 
 
 @runtime_checkable
-class Density(Protocol):
+class CheckedDensity(Protocol):
     """What is checked: a `Target`."""
 
     log_density: Callable[[Any], Any]
@@ -32,7 +32,7 @@ class Density(Protocol):
     name: str
 
 
-def warn_precision(target: Density, value: Callable[[Any], Any]) -> None:
+def warn_precision(target: CheckedDensity, value: Callable[[Any], Any]) -> None:
     """Warn, once per target, if 32 bits cannot resolve the log density near its maximum.
 
     Only where it is large in size at every one of a few points is the maximum looked for.

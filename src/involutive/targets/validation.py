@@ -21,7 +21,7 @@ from involutive._xla.reading import PERHAPS, UNREAD, Reading, reading_of
 from involutive.core.errors import InputError, check
 from involutive.core.text import first_line
 from involutive.targets.black_box import OnHost
-from involutive.targets.precision import Density, warn_precision
+from involutive.targets.precision import CheckedDensity, warn_precision
 
 POINTS = 6
 FAR = 1e6  # along a coordinate; a density that has not fallen here is taken for improper. A guess
@@ -136,7 +136,7 @@ def check_constrain(constrain: Callable[[Any], Any], dim: int) -> dict[str, tupl
 # ── When work begins ────────────────────────────────────────────────────────────────────────────
 
 
-def check_density(target: Density) -> None:
+def check_density(target: CheckedDensity) -> None:
     """Trace the density twice, or call it twice at one point: it must not fail, nor differ.
 
     A density that draws random numbers, or that keeps a traced value from one call for the next,
@@ -175,13 +175,13 @@ def check_density(target: Density) -> None:
         warn_precision(target, reading.value)
 
 
-def _twice(target: Density) -> tuple[float, float]:
+def _twice(target: CheckedDensity) -> tuple[float, float]:
     point = jnp.asarray(fixed_points(target.dim)[0], jnp.result_type(float))
     first, second = (float(target.log_density(point)) for _ in range(2))
     return first, second
 
 
-def _check_flat(target: Density, reading: Reading) -> None:
+def _check_flat(target: CheckedDensity, reading: Reading) -> None:
     """Go far along each coordinate that the program may or may not read."""
     began, unread = time.perf_counter(), []
     for i in np.flatnonzero(reading.coordinates == PERHAPS):

@@ -31,7 +31,7 @@ SHARES = (0.3433, 0.0838, 0.28645, 0.28645)  # of the mass at four goals, of `po
 CONSTANT = -float(np.sum(np.log(np.sqrt(2 * np.pi) * PRIOR_SDS)))  # of the prior
 
 
-class Pool(NamedTuple):
+class RobotPool(NamedTuple):
     """Weighted exact draws: points `(n, 10)`, log weights, the goal of each, and log Z."""
 
     points: np.ndarray
@@ -79,7 +79,7 @@ def shares(goals: int) -> list[float]:
 
 
 @lru_cache
-def pool(goals: int, seed: int = 0) -> Pool:
+def pool(goals: int, seed: int = 0) -> RobotPool:
     """Fit the proposal of `θ_1 … θ_8` by weighted moments, both signs alike, then draw."""
     rng = np.random.default_rng(seed)
     mean, covariance = np.zeros(LINKS - 2), 0.3**2 * np.eye(LINKS - 2)
@@ -94,7 +94,7 @@ def pool(goals: int, seed: int = 0) -> Pool:
     angles, log_weights, goal = _close(rng, *_propose(rng, mean, covariance), goals)
     log_z = float(logsumexp(log_weights) - np.log(SIZE))
     kept = np.isfinite(log_weights)
-    return Pool(angles[kept], log_weights[kept], goal[kept], log_z)
+    return RobotPool(angles[kept], log_weights[kept], goal[kept], log_z)
 
 
 def _propose(

@@ -50,7 +50,7 @@ class Critics(eqx.Module):
     pairs: Critic | None
 
 
-class Memory(NamedTuple):
+class MganMemory(NamedTuple):
     """What is kept between updates: the critics, both optimisers' states and the updates made."""
 
     critics: Critics
@@ -80,7 +80,7 @@ class Mgan(AbstractObjective):
     def __init__(self, config: MganConfig | None = None):
         self.config = MganConfig.tuned() if config is None else config
 
-    def init(self, kernel: Kernel, key: Key[Array, ""]) -> Memory:
+    def init(self, kernel: Kernel, key: Key[Array, ""]) -> MganMemory:
         """Make the critics and the optimisers' states."""
         config = self.config
         check(
@@ -100,7 +100,7 @@ class Mgan(AbstractObjective):
             critic(key_states, dim) if config.balance > 0 or not pairs else None,
             critic(key_pairs, 2 * dim) if pairs else None,
         )
-        return Memory(
+        return MganMemory(
             critics,
             config.optimiser.init(split_kernel(kernel)[0]),
             config.critic_optimiser.init(split_trainable(critics)[0]),
@@ -108,8 +108,8 @@ class Mgan(AbstractObjective):
         )
 
     def update(
-        self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]
-    ) -> tuple[Kernel, Memory, UpdateMetrics]:
+        self, kernel: Kernel, memory: MganMemory, data: Data, key: Key[Array, ""]
+    ) -> tuple[Kernel, MganMemory, UpdateMetrics]:
         """Some critic steps on fresh rollouts, then one generator step."""
         key_critic, key_generator, key_first = jr.split(key, 3)
         config = self.config
@@ -137,7 +137,7 @@ class Mgan(AbstractObjective):
             "critic_gap": gap, "generator_loss": value, "rollout_acceptance": _acceptance(terms),
             "unevenness": unevenness(terms[-1].log_ratio), "skipped": skipped,
         }  # fmt: skip
-        memory = Memory(critics, generator, state, memory.count + 1)
+        memory = MganMemory(critics, generator, state, memory.count + 1)
         return eqx.combine(params, static), memory, metrics
 
     def held_out(self, kernel: Kernel, data: Data, key: Key[Array, ""]) -> Float[Array, ""]:
@@ -153,7 +153,7 @@ class Mgan(AbstractObjective):
         return total
 
     def _train_critics(
-        self, kernel: Kernel, memory: Memory, data: Data, key: Key[Array, ""]
+        self, kernel: Kernel, memory: MganMemory, data: Data, key: Key[Array, ""]
     ) -> tuple[Critics, Any, Array]:
         """Ascend `E[D(real)] - E[D(fake)]`; one set of rollouts is cut into batches."""
         config = self.config
