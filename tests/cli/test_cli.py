@@ -550,11 +550,11 @@ target = inv.Target(log_prob, dim=2, backend="numpy")
 
 def draws_of(source, **pool):
     """Draws of `involutive sample` with a random walk, and the processes that were called."""
-    from involutive.cli.sampling import Plan, draw
+    from involutive.cli.sampling import SamplingPlan, draw
 
     inv.save("p.inv", inv.random_walk(read_target(source), 0.7))
     Path("pids").unlink(missing_ok=True)
-    plan = Plan(0, 4, 10, None, 1, None, None, False, **pool)
+    plan = SamplingPlan(0, 4, 10, None, 1, None, None, False, **pool)
     draw(source, Path("p.inv"), Path("draws.nc"), plan, Speech(quiet=True, json=False))
     pids = Path("pids").read_text().split()
     return inv.interop.arviz.read_draws("draws.nc").positions, pids
@@ -649,9 +649,9 @@ def test_the_doctor_advises_where_programs_cannot_be_kept(tmp_path, monkeypatch)
 
 
 def test_a_plan_says_the_command_that_repeats_it():
-    from involutive.cli.sampling import Plan
+    from involutive.cli.sampling import SamplingPlan
 
-    plan = Plan(3, 8, 100, None, 2, 500.0, None, False)
+    plan = SamplingPlan(3, 8, 100, None, 2, 500.0, None, False)
     said = plan.command("a.py:t", Path("p.inv"), Path("d.nc"))
     assert said.startswith("involutive sample a.py:t p.inv -o d.nc --seed 3 --chains 8")
     assert said.endswith("--samples 100 --thin 2 --ess 500")

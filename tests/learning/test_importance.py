@@ -9,7 +9,7 @@ import involutive as inv
 from involutive._xla.batched import BatchedDensity
 from involutive.learning.find.climbs import Climbed
 from involutive.learning.find.second_search import MissedModes
-from involutive.learning.fit.em import fit_mixture, run_em
+from involutive.learning.fit.em import fit_components, run_em
 from involutive.learning.fit.importance import (
     component_counts,
     components_of_missed,
@@ -93,7 +93,7 @@ def test_light_components_between_modes_do_not_link_them():
 def test_weights_count_as_copies():
     rng = np.random.default_rng(0)
     points, counts = MIXTURE.draws(600, rng), rng.integers(1, 4, 600)
-    start = fit_mixture(points, 3, jr.key(0), FIT, iterations=1)
+    start = fit_components(points, 3, jr.key(0), FIT, iterations=1)
     weighted = run_em(start, points, counts.astype(float), 5, FIT)
     copied = run_em(start, np.repeat(points, counts, axis=0), None, 5, FIT)
     np.testing.assert_allclose(weighted.means, copied.means, atol=0.01)

@@ -17,7 +17,7 @@ from involutive.learning import learn as module
 from involutive.learning.arguments import problem_of
 from involutive.learning.budget import Budget
 from involutive.learning.find.search import find_modes
-from involutive.learning.fit.em import fit_mixture
+from involutive.learning.fit.em import fit_components
 from involutive.learning.fit.fit import fit_proposal
 from involutive.learning.fit.mixture import Components, count_clusters, joined
 from involutive.learning.judge.independence import independence_metrics
@@ -270,7 +270,7 @@ def test_points_very_far_out_leave_a_mixture_finite():
     points = np.random.default_rng(0).normal(size=(400, 3))
     points[:3] *= 1e12
     points[5] *= 1e18
-    law = fit_mixture(jnp.asarray(points), 8, jr.key(0), inv.FitSettings()).distribution()
+    law = fit_components(jnp.asarray(points), 8, jr.key(0), inv.FitSettings()).distribution()
     assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(law))
 
 
@@ -351,7 +351,7 @@ def test_mixture_finds_separate_clusters():
         [c[None] + jr.normal(jr.key(i), (500, 2)) for i, c in enumerate(centres)]
     )
     settings = inv.FitSettings()
-    mixture = fit_mixture(points, 6, jr.key(9), settings)
+    mixture = fit_components(points, 6, jr.key(9), settings)
     assert count_clusters(mixture, settings.overlap) == 3
 
 

@@ -204,11 +204,11 @@ def sample(
     check_draws_out(out)
     check_sizes(chains=chains, samples=samples, thin=thin)
     machine.set_up(distributed, coordinator, num_processes, process_id, x64)
-    from involutive.cli.sampling import Plan, draw
+    from involutive.cli.sampling import SamplingPlan, draw
 
     if checkpoint is None and (resume or distributed):
         checkpoint = out.with_name(out.name + ".checkpoint")
-    plan = Plan(seed, chains, samples, warmup, thin, ess, checkpoint, resume, workers, dask)
+    plan = SamplingPlan(seed, chains, samples, warmup, thin, ess, checkpoint, resume, workers, dask)
     speech = Speech(quiet, json)
     found = draw(source, proposal, out, plan, speech)
     if found and found["interrupted"]:

@@ -24,7 +24,7 @@ from involutive.storage.save_load import load
 
 
 @dataclass(frozen=True)
-class Plan:
+class SamplingPlan:
     """What to draw."""
 
     seed: int
@@ -51,7 +51,9 @@ class Plan:
         return " ".join(parts)
 
 
-def draw(source: str, proposal: Path, out: Path, plan: Plan, speech: Speech) -> dict[str, Any]:
+def draw(
+    source: str, proposal: Path, out: Path, plan: SamplingPlan, speech: Speech
+) -> dict[str, Any]:
     """Draw, write, print the summary; empty in all processes but the first."""
     kernel = load(proposal, read_target(source))
     processes = jax.process_count()
@@ -94,7 +96,7 @@ def write_draws(draws: Draws, out: Path) -> None:
             table.to_parquet(temporary, index=False)
 
 
-def merged(plan: Plan, kernel: AbstractKernel, own: Draws) -> Draws:
+def merged(plan: SamplingPlan, kernel: AbstractKernel, own: Draws) -> Draws:
     """The draws of all processes, with this one's provenance."""
     check(plan.checkpoint is not None, "several processes need a common --checkpoint, got none")
     every = merge(plan.checkpoint, kernel.target)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from involutive.learning.fit.responsibilities import form_of, responsibilities
 from involutive.learning.settings import FitSettings
 
 
-def fit_mixture(
+def fit_components(
     points: np.ndarray | Array,
     count: int,
     key: Key[Array, ""],

@@ -12,7 +12,7 @@ from involutive._xla.batched import OutOfBudget
 from involutive.core.keys import generator, split
 from involutive.core.types import Number
 from involutive.learning.find.second_search import MissedModes
-from involutive.learning.fit.em import fit_mixture, run_em, spread_seeds
+from involutive.learning.fit.em import fit_components, run_em, spread_seeds
 from involutive.learning.fit.mixture import Components, joined, merged
 from involutive.learning.fit.weighted import FittedMixture, Space, WeightedSample
 from involutive.learning.settings import FitSettings, LearnSettings
@@ -106,7 +106,7 @@ def _first_mixtures(
     The merged one is left out if no components overlap.
     """
     fit = settings.fit
-    first = fit_mixture(found, count, key, fit, iterations=fit.first_em * settings.em_steps)
+    first = fit_components(found, count, key, fit, iterations=fit.first_em * settings.em_steps)
     few = merged(first, fit.overlap, fit.light)
     return [few, first] if len(few.means) < len(first.means) else [first]
 
@@ -124,7 +124,7 @@ def _larger_mixture(
     seeds = _seeds(best, found, rng, settings)
     lacking = space.lacking(best.mixture, seeds)
     steps = settings.fit.first_em * settings.em_steps
-    return fit_mixture(seeds, count, key, settings.fit, None, steps, lacking)
+    return fit_components(seeds, count, key, settings.fit, None, steps, lacking)
 
 
 def with_components(

@@ -26,7 +26,7 @@ from involutive.core.keys import generator, split
 from involutive.core.types import Number
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.kernel import Kernel
-from involutive.learning.fit.em import fit_mixture
+from involutive.learning.fit.em import fit_components
 from involutive.learning.fit.importance import component_counts
 from involutive.learning.fit.mixture import count_clusters
 from involutive.learning.judge.independence import independence_metrics
@@ -211,7 +211,7 @@ def _grow_mixture(
     best, history, how = None, list[Row](), training.settings.fit
     key_judge, *keys = split(key, 1 + len(counts))
     for count, key_count in zip(counts, keys, strict=True):
-        auxiliary = fit_mixture(white, count, key_count, how).distribution()
+        auxiliary = fit_components(white, count, key_count, how).distribution()
         kernel = Kernel(target, FunctionBlock(g), auxiliary, initial)
         # the same random numbers for every proposal, so that their sizes can be compared
         metrics = training.metrics(kernel, jr.clone(key_judge))
@@ -258,11 +258,11 @@ def _with_couplings(
     g = fb.Chain([whitening(points), couplings])
     latent = transform_all(g, points)
     counts = component_counts(0, len(points), points.shape[1], settings)
-    parts = fit_mixture(latent, counts[0], key_parts, settings.fit)
+    parts = fit_components(latent, counts[0], key_parts, settings.fit)
     clusters = count_clusters(parts, settings.fit.overlap)
     best, evaluations = proposal, 0
     for count, key_base, key_fit in ((1, key_one, keys[0]), (clusters, key_many, keys[1])):
-        auxiliary = fit_mixture(latent, count, key_base, settings.fit).distribution()
+        auxiliary = fit_components(latent, count, key_base, settings.fit).distribution()
         kernel = Kernel(
             proposal.kernel.target, FunctionBlock(g), auxiliary, proposal.kernel.initial
         )

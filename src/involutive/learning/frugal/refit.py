@@ -10,7 +10,7 @@ from jaxtyping import Array, Key
 
 from involutive.bijections.whitening import whitening
 from involutive.core.keys import generator, split
-from involutive.learning.fit.em import fit_mixture, run_em
+from involutive.learning.fit.em import fit_components, run_em
 from involutive.learning.fit.mixture import Components, merged
 from involutive.learning.fit.weighted import WeightedSample
 from involutive.learning.frugal.archive import Archive
@@ -124,7 +124,7 @@ def _candidates(
             lack = sample.log_p - found[-1].log_density(sample.points)
             lack = lack - np.median(lack[weights > 0])
             seeding = weights * relative(np.clip(lack, -frugal.lack, frugal.lack))
-        found.append(fit_mixture(
+        found.append(fit_components(
             sample.points, count, key_count, settings.fit, weights, None, seeding
         ))  # fmt: skip
     return found

@@ -13,7 +13,7 @@ from involutive.core.keys import split
 from involutive.involutions.blocks import FunctionBlock
 from involutive.kernel.classical import random_walk
 from involutive.kernel.kernel import Kernel
-from involutive.learning.fit.em import fit_mixture
+from involutive.learning.fit.em import fit_components
 from involutive.learning.fit.tails import with_wide_component
 from involutive.learning.judge.compose import compose, is_mixture
 from involutive.learning.outcome import Learned, Outcome
@@ -80,7 +80,7 @@ def _mixture_of_points(problem: Problem, found: Found, key: Key[Array, ""]) -> P
     white = (found.points - mean) @ inverse.T
     judge = problem.settings.judge
     count = max(judge.early_per_mode * found.modes, judge.early_components)
-    mixture = fit_mixture(white, count, key, problem.settings.fit)
+    mixture = fit_components(white, count, key, problem.settings.fit)
     kernel = Kernel(problem.target, FunctionBlock(g), mixture.distribution(), problem.initial)
     return Proposal(kernel, 0.0, 0.0, len(mixture.means))
 

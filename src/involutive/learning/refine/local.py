@@ -21,7 +21,7 @@ from involutive.core.keys import generator, split
 from involutive.involutions.classical import Leapfrog, RandomWalk
 from involutive.kernel.classical import hmc, random_walk
 from involutive.kernel.kernel import Kernel
-from involutive.learning.fit.em import fit_mixture
+from involutive.learning.fit.em import fit_components
 from involutive.learning.fit.mixture import Components, components_of
 from involutive.learning.settings import LearnSettings, RefineSettings
 from involutive.targets.target import Target
@@ -36,7 +36,7 @@ def within_mode_factor(
     rows = np.linspace(0, len(points) - 1, refine.factor_points).astype(int)
     points = on_device(np.asarray(points)[rows])
     g, white = whitened(points)
-    mixture = fit_mixture(white, refine.factor_components, key, settings.fit)
+    mixture = fit_components(white, refine.factor_components, key, settings.fit)
     factor = pooled_factor(np.asarray(g.factor.unwrap()), mixture)
     return on_device(factor.astype(points.dtype))
 
