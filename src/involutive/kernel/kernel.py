@@ -201,7 +201,7 @@ class Kernel(AbstractKernel):
             auxiliary = self.auxiliary.sample(key, condition=position)
         else:
             auxiliary = drawn(self.auxiliary, key)
-        return self.involution.snap(auxiliary) if self.grid is not None else auxiliary  # type: ignore[attr-defined]
+        return auxiliary if self.grid is None else round_to(auxiliary, self.grid)
 
     def draw(self, key: Key[Array, ""]) -> tuple[Auxiliary | KeyBits, Scalar | None, Scalar]:
         """Draw a fresh π, with its log density if `log_gain` needs it, and -log u, u uniform.
