@@ -38,7 +38,6 @@ INLINE = {
     "judge/independence.py": {50.0, 100.0},  # nats: `exp` of more changes nothing
     "judge/measure.py": {1e-3},  # so that no effective draw still divides
     "outcome.py": {0.9},  # the definition of a metric that is reported
-    "problem.py": {1e-3},  # of the size of given points, where they do not vary
     "refine/local.py": {0.25},  # d^(-1/4)
     "refine/replicas.py": {0.25},  # d^(-1/4)
 }

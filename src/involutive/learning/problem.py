@@ -194,8 +194,9 @@ def initial_distribution(
         f"initial must be a distribution or points of shape (n, {dim}), got shape {points.shape}",
     )
     check(np.isfinite(points).all(), "initial must be finite, got NaN or infinite points")
-    wider = (settings or SearchSettings()).initial_wider
-    spread = np.maximum(wider * points.std(axis=0), 1e-3 * (1 + np.abs(points).max(axis=0)))
+    search = settings or SearchSettings()
+    least = search.initial_least * (1 + np.abs(points).max(axis=0))
+    spread = np.maximum(search.initial_wider * points.std(axis=0), least)
     return _normal(points.mean(axis=0), spread)
 
 

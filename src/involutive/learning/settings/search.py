@@ -13,6 +13,8 @@ class SearchSettings:
     Args:
         initial_wider: sd of the normal X around given starting points, in sds of the points.
             [a guess]
+        initial_least: minimum of that sd, as a share of 1 plus the largest size of the points.
+            [a guess]
         attempts: maximum batches of X drawn until enough points have a finite density. [a guess]
         first_share: share of the stage's evaluations that the first draws of X take. [a guess]
         gradient_points: points at which gradients are tried. [a guess]
@@ -90,6 +92,7 @@ class SearchSettings:
     """
 
     initial_wider: Number = 2.0
+    initial_least: Number = 1e-3
     attempts: int = 100
     first_share: Number = 0.25
     gradient_points: int = 64
