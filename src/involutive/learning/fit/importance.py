@@ -214,7 +214,8 @@ def _fit_to_more_draws(
         return best
     least, most = (int(share * draws) for share in fit.polish_bounds)
     if best.ess < settings.trusts_weights:  # weights do not tell yet which components are needed
-        size = int(np.clip(_affordable_points(*best.mixture.means.shape, fit), least, most))
+        count, dim = best.mixture.means.shape
+        size = int(np.clip(_affordable_points(count, dim, fit), least, most))
         best = _fit_until_gains_end(space, best, size, rng, settings.trusts_weights)
     few = _merge_if_as_good(space, best)
     starts = [best] if few is best else [few, best]
