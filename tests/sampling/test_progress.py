@@ -15,7 +15,7 @@ import involutive as inv
 from involutive.sampling import progress as module
 from involutive.sampling import screens
 from involutive.sampling.mixing import ess_share
-from involutive.sampling.progress import Progress, hidden
+from involutive.sampling.progress import Progress, current, hidden
 
 
 class Paper(screens.Screen):
@@ -312,3 +312,15 @@ def test_a_saved_notebook_keeps_the_last_state(tmp_path, monkeypatch):
     outputs = book.cells[0].outputs
     assert len(outputs) == 1, outputs
     assert outputs[0]["data"]["text/plain"].startswith("learning: done after 0:01 · 3 modes")
+
+
+def test_an_interrupt_of_the_first_line_ends_the_work(monkeypatch):
+    """The `with` has not begun then, and nothing else would end the line."""
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "_redraw", interrupted)
+    with pytest.raises(KeyboardInterrupt), Progress("work", progress=True):
+        pass
+    assert current() is None

@@ -89,9 +89,11 @@ class Patience:
         with self._lock:
             if not self._said:
                 self._said = True
-                if sys.stderr.isatty():  # in place of the line of progress, which hides the cursor
-                    sys.stderr.write("\r\x1b[2K\x1b[?25h")
-                complain(self.sentence())
+                # a live line of progress would be drawn again below what is printed through it
+                out = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
+                if out.isatty():  # in place of that line, which hides the cursor
+                    out.write("\r\x1b[2K\x1b[?25h")
+                complain(self.sentence(), out)
 
     def leave(self) -> None:
         """Say what was kept and end the process, with no word from any thread."""
@@ -100,7 +102,7 @@ class Patience:
             progress.silence()
         self.say()
         sys.stdout.flush()
-        sys.stderr.flush()
+        getattr(sys.stderr, "rich_proxied_file", sys.stderr).flush()
         os._exit(INTERRUPTED)
 
     def _how_to_go_on(self) -> str:

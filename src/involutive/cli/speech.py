@@ -3,7 +3,7 @@
 import json
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from involutive.core.text import as_json
 
@@ -41,9 +41,9 @@ class Speech:
             print(json.dumps(as_json(found), ensure_ascii=False))  # noqa: T201
 
 
-def complain(message: object) -> None:
-    """Print one line on standard error."""
-    print(f"involutive: {' '.join(str(message).split())}", file=sys.stderr)  # noqa: T201
+def complain(message: object, out: TextIO | None = None) -> None:
+    """Print one line on standard error, or on the stream that stands for it."""
+    print(f"involutive: {' '.join(str(message).split())}", file=out or sys.stderr)
 
 
 def summary_record(summary: Summary) -> dict[str, Any]:

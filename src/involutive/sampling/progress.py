@@ -6,6 +6,7 @@ in place. In a notebook it is a text that is updated, so that a saved notebook k
 Into a pipe or a file a line is written every ten seconds, so that short work writes none.
 """
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -101,13 +102,21 @@ class Progress:
             self._outer.inside = self.label
         if self._outer is None:
             self._token = _OUTER.set(self)
-            if self.shown:
-                self._screen = screen()
-                self._redraw()
-                if self._screen.ticks:
-                    self._ticker = threading.Thread(target=self._tick, daemon=True)
-                    self._ticker.start()
+            try:
+                self._show()
+            except BaseException:  # Ctrl-C: there is no `with` yet that would end the line
+                self.__exit__(*sys.exc_info())
+                raise
         return self
+
+    def _show(self) -> None:
+        if not self.shown:
+            return
+        self._screen = screen()
+        self._redraw()
+        if self._screen.ticks:
+            self._ticker = threading.Thread(target=self._tick, daemon=True)
+            self._ticker.start()
 
     def stage(self, name: str, index: int, total: int) -> None:
         """Begin stage `index` of `total`, counted from 1, called `name` in plain words.

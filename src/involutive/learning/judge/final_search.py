@@ -43,10 +43,17 @@ Places = Callable[[int], np.ndarray]  # a number of places to places `(count, di
 
 
 class Group(NamedTuple):
-    """A way to draw places, and whether they reach beyond the bulk of the proposal and of X."""
+    """A way to draw places.
+
+    Attributes:
+        places: draws so many places.
+        far: whether they reach beyond the bulk of the proposal and of X.
+        bulk: whether they are spread about as wide as that bulk.
+    """
 
     places: Places
     far: bool
+    bulk: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,7 +179,7 @@ def _searched(
     log_z, top = log_mean_exp(own), float(np.max(own))
     x = BatchedDistribution(problem.initial).draws(key_x, settings.own_draws)
     groups = _groups(drawn, x, rng, settings)
-    counts = [_place_count(problem, p, q.law, group.far) for group in groups]
+    counts = [_place_count(problem, p, q.law, group) for group in groups]
     keep, rows = int(settings.best * climbs) // len(groups) + 1, settings.at_once
     best = np.concatenate(
         [
@@ -262,7 +269,9 @@ def _climb_count(problem: Problem, p: BatchedDensity) -> int:
     return int(min(usual, allowed, STARTS))
 
 
-def _place_count(problem: Problem, p: BatchedDensity, law: AbstractDistribution, far: bool) -> int:
+def _place_count(
+    problem: Problem, p: BatchedDensity, law: AbstractDistribution, group: Group
+) -> int:
     """Places in a group: more in many dimensions, fewer if p or q is expensive or budgets small.
 
     The share of places that see a mode falls with every dimension, by the ratio of the mode's
@@ -271,8 +280,11 @@ def _place_count(problem: Problem, p: BatchedDensity, law: AbstractDistribution,
     settings, dim = problem.settings.look, problem.target.dim
     groups = len(settings.widths) + len(settings.stretches) + 1
     work = operations(law.log_prob, dim) + operations(problem.target.log_density, dim)
-    growth = min(settings.dimension_growth ** max(dim - 2, 0), settings.most_growth)
-    growth = settings.most_growth if far else growth
+    growth = min(
+        settings.dimension_growth ** max(dim - 2, 0),
+        settings.bulk_growth if group.bulk else settings.most_growth,
+    )
+    growth = max(growth, settings.most_growth) if group.far else growth
     most = settings.place_draws * growth * problem.settings.search_draws
     each = groups * (1 + evaluations_within(law))
     most = min(most, settings.place_share * p.left / each)
@@ -299,8 +311,14 @@ def _groups(
         first, second = picked(count), picked(count)
         return first + rng.uniform(size=(count, 1)) * (second - first)
 
-    around_x = [Group(_normal_like(x, width, rng), width >= 1) for width in settings.widths]
-    around_q = [Group(partial(stretched, stretch=s), s >= 2) for s in settings.stretches]
+    narrow = settings.narrowest_bulk
+    around_x = [
+        Group(_normal_like(x, width, rng), far=width >= 1, bulk=narrow <= width <= 1)
+        for width in settings.widths
+    ]
+    around_q = [
+        Group(partial(stretched, stretch=s), far=s >= 2, bulk=s < 2) for s in settings.stretches
+    ]
     return [*around_x, *around_q, Group(between, far=False)]
 
 

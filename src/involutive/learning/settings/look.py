@@ -24,6 +24,10 @@ class LookSettings:
         dimension_growth: factor on that bound per further dimension. [a guess]
         most_growth: maximum of these factors together, and the factor for places beyond the bulk
             in any dimension. [measured on a mode of sd 0.1 at 26 from X's centre in 3-D]
+        bulk_growth: maximum of the factors for places spread about as wide as X or the proposal,
+            where a narrow mode beside the bulk is seen. [a guess; in 12 dimensions one such place
+            in 300 000 sees a mode of sd 0.5 at 8 from one of sd 2]
+        narrowest_bulk: minimum width of X at which places count as such. [a guess]
         jitter: noise on stretched draws of q, in standard deviations of q. [a guess]
         at_once: places that are compared at once, which bounds memory. [a guess]
         place_share: share of the evaluations left that the places may take. [a guess]
@@ -62,6 +66,8 @@ class LookSettings:
     place_draws: Number = 0.5
     dimension_growth: Number = 1.5
     most_growth: Number = 20.0
+    bulk_growth: Number = 60.0
+    narrowest_bulk: Number = 0.5
     jitter: Number = 0.3
     at_once: int = 65_536
     place_share: Number = 0.25
